@@ -27,6 +27,7 @@ constexpr Line lines[] = {
     {"h32_kv8_d128_t512", {1, 32, 8, 512, 128, false}, 0, 0, 0},     {"h32_kv8_d128_t512_causal", {1, 32, 8, 512, 128, true}, 0, 0, 0},
     {"b8_h12_d64_t128", {8, 12, 12, 128, 64, false}, 0, 0, 0},       {"b8_h12_d64_t128_causal", {8, 12, 12, 128, 64, true}, 0, 0, 0},
     {"h12_d64_t197", {1, 12, 12, 197, 64, false}, 0, 0, 0},          {"h12_d64_t197_causal", {1, 12, 12, 197, 64, true}, 0, 0, 0},
+    {"b64_h3_d32_t49", {64, 3, 3, 49, 32, false}, 0, 0, 0},          {"b16_h4_d32_t144", {16, 4, 4, 144, 32, false}, 0, 0, 0},
     {"h1_d64_t2048", {1, 1, 1, 2048, 64, false}, 0, 0, 0.95},
 };
 constexpr double of_forward = 0.95; // of its share of the peak, at least, on other CPUs
@@ -35,7 +36,8 @@ struct Cost {
     const char *name;
     double most, most_avx2; // 0: no ceiling
 };
-constexpr Cost costs[] = {{"dropout", 1.15, 1.2}, {"forward dropout", 1.3, 1.4}, {"bias", 0, 0}, {"bias gradient", 0, 0}};
+constexpr Cost costs[] = {{"dropout", 1.15, 1.2},  {"forward dropout", 1.3, 1.4}, {"bias", 0, 0},
+                          {"bias gradient", 0, 0}, {"table gradient", 1.2, 1.2},  {"index gradient", 1.2, 1.2}};
 
 bool avx512() {
     return (polyhead_cpu_features() & POLYHEAD_CPU_AVX512_SKYLAKE) != 0;
@@ -58,20 +60,22 @@ struct Measured {
 // All calls of a line.
 struct Calls {
     TrainingInputs inputs;
-    TrainingCalls own, plain, dropout, bias, bias_gradient;
+    TrainingCalls own, plain, dropout, bias, bias_gradient, table, table_gradient, index, index_gradient;
     std::string error;
 
     explicit Calls(const TrainingShape &shape)
         : inputs(shape), own(inputs, shape.causal, Extra::none), plain(inputs, false, Extra::none),
           dropout(inputs, shape.causal, Extra::dropout), bias(inputs, shape.causal, Extra::bias),
-          bias_gradient(inputs, shape.causal, Extra::bias_gradient) {
-        for (const TrainingCalls *one : {&own, &plain, &dropout, &bias, &bias_gradient})
+          bias_gradient(inputs, shape.causal, Extra::bias_gradient), table(inputs, shape.causal, Extra::table),
+          table_gradient(inputs, shape.causal, Extra::table_gradient), index(inputs, shape.causal, Extra::index),
+          index_gradient(inputs, shape.causal, Extra::index_gradient) {
+        for (const TrainingCalls *one : {&own, &plain, &dropout, &bias, &bias_gradient, &table, &table_gradient, &index, &index_gradient})
             error = error.empty() ? one->error() : error;
     }
 };
 
 Measured measure(const Calls &calls, const TrainingShape &shape, int threads, int rounds) {
-    enum { forward, backward, plain, dropout_forward, dropout, bias, bias_gradient };
+    enum { forward, backward, plain, dropout_forward, dropout, bias, bias_gradient, table, table_gradient, index, index_gradient };
     const std::vector<std::function<void()>> all = {
         [&] { calls.own.forward(); },
         [&] { calls.own.backward(); },
@@ -80,6 +84,10 @@ Measured measure(const Calls &calls, const TrainingShape &shape, int threads, in
         [&] { calls.dropout.backward(); },
         [&] { calls.bias.backward(); },
         [&] { calls.bias_gradient.backward(); },
+        [&] { calls.table.backward(); },
+        [&] { calls.table_gradient.backward(); },
+        [&] { calls.index.backward(); },
+        [&] { calls.index_gradient.backward(); },
     };
     const std::vector<std::function<void()>> one = {all[backward]};
     roof::Workers alone(1), together(threads);
@@ -96,8 +104,8 @@ Measured measure(const Calls &calls, const TrainingShape &shape, int threads, in
         TrainingShape whole = shape;
         whole.causal = false;
         m.of_plain.push_back(speed / (whole.backward_flops() / 1e9 / s[plain]));
-        const double ratios[] = {s[dropout] / s[backward], s[dropout_forward] / s[forward], s[bias] / s[backward],
-                                 s[bias_gradient] / s[bias]};
+        const double ratios[] = {s[dropout] / s[backward],   s[dropout_forward] / s[forward], s[bias] / s[backward],
+                                 s[bias_gradient] / s[bias], s[table_gradient] / s[table],    s[index_gradient] / s[index]};
         for (size_t j = 0; j < std::size(ratios); j++)
             m.costs[j].push_back(ratios[j]);
         if (threads > 1) {
@@ -153,7 +161,8 @@ int run_backward(const Options &options) {
         "or more, than was promised. The last head of each call is checked against float64 first\n"
         "  of forward: share of the peak / that of the forward kernel of the same shape; growth: share on %d threads / share on one;\n"
         "  of plain: speed per useful FLOP / that without causal; times: with dropout / without, with a bias [H,T,T] / without, with its\n"
-        "  gradient / with the bias alone\n",
+        "  gradient / with the bias alone; with the gradient of a table of distances, or of one by an index [T,T], / with the table "
+        "alone\n",
         roof::peak_name(), options.rounds, threads);
     std::printf("%-26s  %-15s  %-15s  %-15s  %-15s", "", "% of peak", "of forward", "growth", "of plain");
     for (const Cost &cost : costs)

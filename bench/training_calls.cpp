@@ -7,6 +7,7 @@
 
 #include "../instruments/calls/problems.h"
 #include "../instruments/calls/random.h"
+#include "../instruments/reference/expressions.h"
 #include "../instruments/reference/gradients.h"
 #include "table.h"
 
@@ -36,6 +37,25 @@ bool equal(const Floats &found, size_t first, size_t count, const std::vector<do
     return true;
 }
 
+bool reads_table(Extra extra) {
+    return extra >= Extra::table;
+}
+
+// The text of a table, with its gradient or without.
+std::string expression_of(Extra extra) {
+    const bool index = extra == Extra::index || extra == Extra::index_gradient;
+    const std::string text = polyhead::test::table_cases()[index ? 1 : 0].text;
+    return extra == Extra::table_gradient || extra == Extra::index_gradient ? text : text.substr(0, text.find("; grad"));
+}
+
+constexpr int window_columns = 16, reach = 11; // of rows and columns of a window, in the table of an index
+
+// How far apart two tokens of a window lie, in rows and columns of the table.
+int32_t index_of(int64_t q, int64_t kv) {
+    const auto apart = [](int64_t a, int64_t b) { return std::clamp<int64_t>(a - b, -reach, reach) + reach; };
+    return int32_t(apart(q / window_columns, kv / window_columns) * (2 * reach + 1) + apart(q % window_columns, kv % window_columns));
+}
+
 } // namespace
 
 double TrainingShape::pairs() const {
@@ -57,11 +77,23 @@ polyhead::TensorView TrainingInputs::bias() const {
     return polyhead::view(bias_.data(), {1, shape_.heads, shape_.length, shape_.length});
 }
 
+std::vector<polyhead::TensorView> TrainingInputs::tensors(Extra extra) const {
+    const int64_t length = shape_.length, buckets = 16, elements = (2 * reach + 1) * (2 * reach + 1);
+    if (table_.empty())
+        table_ = normal(shape_.heads * elements, 6);
+    if (extra == Extra::table || extra == Extra::table_gradient)
+        return {polyhead::view(table_.data(), {buckets, shape_.heads})};
+    for (int64_t i = int64_t(index_.size()); i < length * length; i++)
+        index_.push_back(index_of(i / length, i % length));
+    return {polyhead::view(table_.data(), {shape_.heads, elements}), polyhead::view(index_.data(), {length, length})};
+}
+
 TrainingCalls::TrainingCalls(const TrainingInputs &inputs, bool causal, Extra extra) : inputs_(inputs), extra_(extra) {
     error_ = compile(causal);
     if (!error_.empty())
         return;
     const TrainingShape &s = inputs.shape();
+    tensors_ = reads_table(extra) ? inputs.tensors(extra) : std::vector<polyhead::TensorView>();
     const size_t rows = size_t(s.batch) * s.heads * s.length, keys = size_t(s.batch) * s.kv_heads * s.length;
     out_.resize(rows * s.dim);
     lse_.resize(rows);
@@ -75,7 +107,10 @@ TrainingCalls::TrainingCalls(const TrainingInputs &inputs, bool causal, Extra ex
         args.out = inputs.of_queries(out_);
         if (extra == Extra::dropout)
             args.dropout_p = dropped;
-        else if (extra != Extra::none)
+        else if (reads_table(extra)) {
+            args.expression_tensors = tensors_.data();
+            args.num_expression_tensors = int32_t(tensors_.size());
+        } else if (extra != Extra::none)
             args.score_bias = inputs.bias();
     };
     polyhead::SdpaArgs forward;
@@ -94,6 +129,13 @@ TrainingCalls::TrainingCalls(const TrainingInputs &inputs, bool causal, Extra ex
         grad_bias_.resize(size_t(s.heads) * s.length * s.length);
         backward.grad_score_bias = polyhead::view(grad_bias_.data(), {1, s.heads, s.length, s.length});
     }
+    if (extra == Extra::table_gradient || extra == Extra::index_gradient) {
+        const polyhead::TensorView &table = tensors_[0];
+        grad_table_.resize(size_t(table.shape[0] * table.shape[1]));
+        grad_table_view_ = polyhead::view(grad_table_.data(), {table.shape[0], table.shape[1]});
+        backward.expression_gradients = &grad_table_view_;
+        backward.num_expression_gradients = 1;
+    }
     backward_args_ = polyhead::c_args(backward);
     const std::pair<const polyhead::Kernel *, const polyhead_args &> calls[] = {
         {with_lse_, kept}, {forward_, forward_args_}, {backward_, backward_args_}};
@@ -102,7 +144,8 @@ TrainingCalls::TrainingCalls(const TrainingInputs &inputs, bool causal, Extra ex
             error_ = status.message();
             return;
         }
-    error_ = extra == Extra::dropout ? "" : check();
+    const bool unknown = extra == Extra::dropout || extra == Extra::table || extra == Extra::index; // to the reference
+    error_ = unknown ? "" : check();
 }
 
 // forward_ alone runs in the rounds; with_lse_ makes what the backward call reads.
@@ -112,6 +155,10 @@ std::string TrainingCalls::compile(bool causal) {
     problem.causal = causal ? POLYHEAD_BOTTOM_RIGHT : 0;
     problem.dropout = extra_ == Extra::dropout;
     problem.score_bias = extra_ == Extra::bias || extra_ == Extra::bias_gradient;
+    if (reads_table(extra_)) {
+        expression_ = expression_of(extra_);
+        problem.expression = expression_.c_str();
+    }
     std::string error;
     forward_ = kernel_of(problem, &error);
     problem.lse = 1;

@@ -37,7 +37,7 @@ template <class T> struct OnCacheLines {
 using Floats = std::vector<float, OnCacheLines<float>>;
 
 // What a call has beside query, key and value.
-enum class Extra { none, dropout, bias, bias_gradient };
+enum class Extra { none, dropout, bias, bias_gradient, table, table_gradient, index, index_gradient };
 
 // The inputs of a shape, for all calls of it.
 class TrainingInputs {
@@ -56,11 +56,14 @@ public:
     polyhead::TensorView value() const { return of_keys(value_); }
     polyhead::TensorView grad_out() const { return of_queries(grad_out_); }
     polyhead::TensorView bias() const; // [1,H,T,T]
+    // What the expression of a table reads: one of distances in buckets, as in T5, or one by an index of pairs of a window, as in Swin.
+    std::vector<polyhead::TensorView> tensors(Extra extra) const;
 
 private:
     TrainingShape shape_;
     Floats query_, key_, value_, grad_out_;
-    mutable Floats bias_; // made when it is asked for
+    mutable Floats bias_, table_; // made when they are asked for
+    mutable std::vector<int32_t> index_;
 };
 
 // The two kernels of a training step, with all they write. The inputs must live as long.
@@ -78,9 +81,11 @@ private:
 
     const TrainingInputs &inputs_;
     Extra extra_;
-    std::string error_;
+    std::string error_, expression_;
+    std::vector<polyhead::TensorView> tensors_;
+    polyhead::MutableTensorView grad_table_view_;
     const polyhead::Kernel *forward_ = nullptr, *with_lse_ = nullptr, *backward_ = nullptr;
-    Floats out_, lse_, grad_query_, grad_key_, grad_value_, grad_bias_;
+    Floats out_, lse_, grad_query_, grad_key_, grad_value_, grad_bias_, grad_table_;
     polyhead_args forward_args_{}, backward_args_{};
 };
 

@@ -224,6 +224,29 @@ void write_norm_gradients(const BackwardCall &call, KernelStages *stages) {
     write(s.of_key, s.of_key.bias_sums, "grad_key_norm_bias");
 }
 
+// A tensor of the expression: the lines of all heads, added in order to what they were read from.
+void write_table_gradient(const AttentionFormulas &formulas, const KeyLanesStages &s, size_t tensor, Func result) {
+    const AttentionInputs &in = formulas.inputs();
+    const std::vector<Var> place(size_t(result.dimensions()));
+    result(place) = 0.0f;
+    for (const TableLine &line : s.tables) {
+        if (line.read.tensor != tensor) {
+            continue;
+        }
+        const bool heads_first = line.read.follows != language::Follows::pairs; // so that an index of all heads is looked up once
+        const Expr elements = line_elements(formulas, s, line);
+        const Halide::RDom r = heads_first ? Halide::RDom(0, in.num_heads, 0, in.batch, 0, elements, "lines")
+                                           : Halide::RDom(0, elements, 0, in.num_heads, 0, in.batch, "lines");
+        const Expr head = heads_first ? r.x : r.y, b = heads_first ? r.y : r.z, element = heads_first ? r.z : r.x;
+        std::vector<Expr> index = line_indices(formulas, s, line, element, head, b);
+        std::reverse(index.begin(), index.end());
+        for (size_t i = 0; i < index.size(); i++) {
+            index[i] = Halide::clamp(index[i], 0, extent_of(result, int(i)) - 1);
+        }
+        result(index.empty() ? std::vector<Expr>{0} : index) += line_element(s, line, element, head, b);
+    }
+}
+
 } // namespace
 
 void make_gradients(const BackwardCall &call, KernelStages *stages) {
@@ -248,6 +271,12 @@ void make_gradients(const BackwardCall &call, KernelStages *stages) {
     write_gradients(call, of_given, stages);
     write_norm_gradients(call, stages);
     write_other_gradients(call, formulas, blocking, stages);
+    for (size_t i = 0; i < call.expression.tensors().size(); i++) {
+        const ExpressionTensor &tensor = call.expression.tensors()[i];
+        if (tensor.gradient) {
+            write_table_gradient(formulas, *stages->gradients, i, call.results.at("expression_grad_" + tensor.name));
+        }
+    }
 }
 
 } // namespace polyhead::gen

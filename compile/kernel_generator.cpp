@@ -231,8 +231,8 @@ private:
             };
         };
         const Storage floats = storage_of(POLYHEAD_F32, false);
-        BackwardCall call{p,  expression_, numerics(), storage(), tiling(), machine().lanes, nullptr, {}, {}, {}, {}, attention_inputs(p),
-                          {}, {}};
+        BackwardCall call{p,  expression_, numerics(),          storage(), tiling(), machine().lanes, nullptr, {}, {},
+                          {}, {},          attention_inputs(p), {},        {}};
         AttentionInputs &in = call.in;
         in.query_storage = floats;
         in.stored_query = load(operands_.at(query));

@@ -47,6 +47,12 @@ protected:
         declare_expression_tensors(p);
         declare_numbers(p);
         declare_tensors(p, contract::Place::result);
+        for (const ExpressionTensor &t : expression_.tensors()) {
+            if (t.gradient && contract::is_backward(p)) {
+                const std::string name = "expression_grad_" + t.name;
+                outputs_[name] = this->template add_output<Buffer<void>>(port_name(name), Halide::Float(32), std::max(t.rank, 1));
+            }
+        }
     }
 
     // An element of a tensor that the expression declares. Indices beyond the tensor read its last element; likely, so that loops are
@@ -103,6 +109,11 @@ protected:
         for (const contract::TensorRow &row : contract::taken_by(p) & contract::result_rows) {
             Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
             row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
+        }
+        for (const ExpressionTensor &t : expression_.tensors()) {
+            if (const auto gradient = outputs_.find("expression_grad_" + t.name); gradient != outputs_.end()) {
+                starts_at_0(*gradient->second);
+            }
         }
     }
 

@@ -76,7 +76,10 @@ Failure LoadedKernel::declare() {
     }
     const Failure failure = bad_value(gen::Expression::parse(expression_, "expression", &library_.expression));
     for (const gen::ExpressionTensor &tensor : library_.expression.tensors()) {
-        polyhead_declaration declaration{tensor.name.c_str(), tensor.dtype, tensor.rank, {}};
+        polyhead_declaration declaration{tensor.name.c_str(), tensor.dtype, tensor.rank, {}, nullptr};
+        if (tensor.gradient && contract::is_backward(library_.problem)) {
+            declaration.gradient = gradient_names_.emplace_back(tensor.gradient_name()).c_str();
+        }
         std::copy(std::begin(tensor.extents), std::end(tensor.extents), declaration.extents);
         declarations_.push_back(declaration);
     }

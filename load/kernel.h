@@ -1,6 +1,7 @@
 // A kernel compiled ahead of time, linked and loaded into this process: the same code, table and run() as one that a program links.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +66,7 @@ private:
     std::string expression_;
     tools::Library library_;
     std::vector<polyhead_declaration> declarations_;
+    std::list<std::string> gradient_names_;
     std::vector<std::string> tilings_; // of the variants, which point to them
     std::vector<polyhead_variant> variants_;
     polyhead_kernel table_{};

@@ -7,6 +7,7 @@
 #include "../contract/problem_fields.h"
 #include "../contract/rope_sections.h"
 #include "language/expression.h"
+#include "language/reads.h"
 
 namespace polyhead::gen {
 
@@ -227,9 +228,11 @@ std::string refuse_expression(const Problem &p) {
         return std::string("expression is not a parameter of op ") + contract::op_name(p.op);
     }
     const std::string found = Expression::parse(p.expression, "expression", &expression);
-    return found.empty() && contract::is_backward(p) && !expression.has_slope()
-               ? "expression: the score of a C++ source has no derivative: expected a text"
-               : found;
+    if (!found.empty() || !contract::is_backward(p)) {
+        return found;
+    }
+    return expression.has_slope() ? language::table_refusal(*expression.program(), p)
+                                  : "expression: the score of a C++ source has no derivative: expected a text";
 }
 
 } // namespace

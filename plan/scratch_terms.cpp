@@ -148,6 +148,26 @@ void ScratchTerms::add_gpu_splits() {
     add(p_.num_kv_heads * (p_.head_dim_v + 2), 1, t_.split_len, p_.window != 0);
 }
 
+ScratchTerms::TableSums ScratchTerms::table_sums() const {
+    using language::Follows;
+    TableSums sums;
+    Expression expression;
+    if (!p_.expression || !Expression::parse(p_.expression, "expression", &expression).empty()) { // told elsewhere
+        return sums;
+    }
+    const int64_t copies = p_.num_heads * int64_t(t_.key_splits > 1 ? t_.key_splits + 1 : 1);
+    for (const language::TableRead &read : language::table_reads(*expression.program(), p_)) {
+        const int64_t width = gradient_width(p_, t_);
+        const bool keys = read.follows == Follows::keys || read.follows == Follows::diagonals,
+                   queries = read.follows == Follows::queries || read.follows == Follows::diagonals;
+        sums.elements += copies * width * table_tile(read.follows, read.elements(), t_.q_tile, t_.kv_tile, int(width), t_.grad_rows).rows;
+        sums.elements += queries ? copies * t_.q_tile : 0; // queries in whole tiles
+        sums.of_query += queries ? copies : 0;
+        sums.of_key += keys ? copies : 0;
+    }
+    return sums;
+}
+
 void ScratchTerms::add_gradients() {
     const int64_t width = gradient_width(p_, t_);
     const bool pairs = t_.pair > 1, staged = !pairs && stages_gradient_rows(p_, t_),
@@ -172,9 +192,12 @@ void ScratchTerms::add_gradients() {
         add(int64_t(rows) * keys * p_.num_heads, rows > 1 ? rows * contract::group_size_of(p_) : 0, keys > 1 ? keys : 0);
     }
     const auto sums = [](int32_t norm) { return norm == POLYHEAD_LAYER_NORM ? 2 : 1; }; // for weight and bias
-    add((p_.grad_alibi != 0 ? p_.num_heads : 0) + p_.num_heads * kept_query * sums(p_.query_norm) +
+    const TableSums tables = table_sums();
+    add(tables.elements + (p_.grad_alibi != 0 ? p_.num_heads : 0) + p_.num_heads * kept_query * sums(p_.query_norm) +
             p_.num_kv_heads * kept_key * sums(p_.key_norm),
         0, 0);
+    add_per_query(tables.of_query);
+    add(tables.of_key * t_.kv_tile, 0, t_.kv_tile);
     if (t_.key_splits > 1) {
         const int64_t sums_of_tiles = t_.key_splits * width * p_.num_kv_heads;
         add(sums_of_tiles * 2 * t_.kv_tile, 0, t_.kv_tile * t_.key_splits);

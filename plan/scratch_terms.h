@@ -53,6 +53,11 @@ public:
     const polyhead_scratch &scratch() const { return scratch_; }
 
 private:
+    // Lines of sums for gradients of tensors of the expression: elements of a batch row, and for each of its queries and keys.
+    struct TableSums {
+        int64_t elements = 0, of_query = 0, of_key = 0;
+    };
+    TableSums table_sums() const;
     void add(int64_t elements, int row_block, int key_block, bool in_window = false, int64_t bytes = 4);
     void add_per_query(int64_t elements, int64_t bytes = 4);
     bool weights() const { return p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0; }

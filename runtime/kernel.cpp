@@ -88,6 +88,9 @@ void describe_features(const KernelTable &kernel, Text *text) noexcept {
         for (const TensorRow &row : kernel.tensors &result_rows) {
             name(row.feature && !row.updated, row.feature); // lengths of a cache named it
         }
+        for (int32_t i = 0; i < kernel.num_gradients; ++i) {
+            name(true, kernel.gradient_name(kernel.gradients[i]));
+        }
     }
     text->append("%s", *last ? "\n" : "");
 }

@@ -141,6 +141,37 @@ void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
     s.turns_end.vectorize(s.t, few, TailStrategy::GuardWithIf);
 }
 
+// Lines of sums for tensors of the expression.
+void schedule_tables(KeyLanesStages &s, const LoopLevel &tile) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const int lanes = blocking.lanes, width = blocking.width;
+    const auto in_vectors = [lanes](Halide::Stage update, const Halide::RDom &r) {
+        update.reorder(r.x, r.y).allow_race_conditions().vectorize(RVar(r.x), lanes);
+    };
+    if (s.shifted.defined()) {
+        s.shifted.compute_at(tile).bound_extent(s.kk, blocking.kv_tile + 2 * blocking.q_tile).bound_extent(s.qi, blocking.q_tile);
+        s.shifted.vectorize(s.kk, lanes);
+        in_vectors(s.shifted.update(), s.shifted_pairs);
+    }
+    for (size_t i = 0; i < s.tables.size(); i++) {
+        TableLine &line = s.tables[i];
+        line.sums.compute_at(tile).bound_extent(s.element, (line.rows + 1) * width).vectorize(s.element, lanes);
+        if (line.read.follows == language::Follows::pairs) { // neighbours may read the same element
+            line.sums.update().reorder(line.pairs.x, line.pairs.y);
+        } else {
+            in_vectors(line.sums.update(), line.pairs);
+        }
+        if (line.parts.defined()) {
+            line.parts.compute_at(tile).bound_extent(s.lane, lanes).bound_extent(s.qi, blocking.q_tile).vectorize(s.lane);
+            line.parts.update().reorder(line.shares.x, line.shares.y, s.qi).vectorize(RVar(line.shares.x), lanes);
+        }
+        in_vectors(s.table_rows.update(int(i)), line.copied);
+    }
+    if (s.table_rows.defined()) {
+        s.table_rows.compute_at(tile).bound_extent(s.x, width).bound_extent(s.row, blocking.table_tiles * blocking.grad_rows);
+    }
+}
+
 void schedule_products(KeyLanesStages &s) {
     const KeyLanesBlocking &blocking = s.blocking;
     s.tile_sums.compute_at(s.sums, RVar(s.merge[2])).bound_extent(s.x, blocking.grad_columns).bound_extent(s.row, blocking.grad_rows);
@@ -179,6 +210,10 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
         at_root(s.grad_key, s.kv, s.seq_len_kv, s.num_kv_heads);
         at_root(s.grad_value, s.kv, s.seq_len_kv, s.num_kv_heads);
     }
+    if (s.table_sums.defined()) {
+        s.table_sums.compute_root().bound(s.x, 0, blocking.width).bound(s.row, 0, s.group_size * s.table_rows_of_head);
+        s.table_sums.bound(s.h, 0, s.num_kv_heads).bound(s.b, 0, s.batch).vectorize(s.x, lanes);
+    }
     Halide::Stage update = s.sums.update();
     update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
     // One loop over tiles and parts: of several T_kv would choose, and LLVM may round in another order in each.
@@ -194,8 +229,14 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
         if (s.grad_value.defined()) {
             s.grad_value.compute_with(of_query, s.h);
         }
+        if (s.table_sums.defined()) {
+            s.table_sums.parallel(s.h).parallel(s.b).compute_with(of_query, s.h);
+        }
         s.sums.compute_at(of_query, s.h).bound(s.sp, 0, 1);
     } else {
+        if (s.table_sums.defined()) {
+            s.table_sums.fuse(s.h, s.b, task).parallel(task);
+        }
         for (Func &f : results) {
             f.fuse(s.h, s.b, task).parallel(task);
         }
@@ -208,6 +249,7 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
     schedule_head_gradient(s.of_value, s.grad_value, s.kv, machine);
     schedule_panels(s, LoopLevel(s.sums, p));
     schedule_tile(s, LoopLevel(s.sums, qt));
+    schedule_tables(s, LoopLevel(s.sums, qt));
     schedule_products(s);
 }
 

@@ -106,6 +106,50 @@ class Gradients(unittest.TestCase):
         for one, other in zip(found, alone):
             np.testing.assert_array_equal(one, np.concatenate(list(other), 1))
 
+    def test_tensors_of_an_expression(self):
+        """By name, with dropout and without, of a text and of a function; the score is the table's element."""
+        table, index = random(9, H, 7), np.arange(T)[:, None] * np.arange(T_KV) % 9 - 1
+        clamped = np.clip(index, 0, 6)
+        of_pair = table[:, clamped]
+        text = "tensor table: f32[h, 7]; tensor index: i32[q, kv]; score = score + table[h, index[q, kv]]"
+        words = {"dropout_p": 0.25, "dropout_seed": 77, "dropout_offset": 3}
+        for dropout, keep in (({}, 1.0), (words, kept((B, H, T, T_KV), 0.25, 77, 3))):
+            case, expected = Case(of_pair, keep=keep), np.zeros(table.shape)
+            for h in range(H):
+                np.add.at(expected[h], clamped, case.by_logit[:, h].sum(0))
+            for expression in (text,) if dropout else (text, lambda score, h, q, kv, table, index: score + table[h, index[q, kv]]):
+                found = polyhead.sdpa_backward(*case.arrays(), expression=expression, return_grads=("table",),
+                                               tensors={"table": table, "index": index.astype("int32")}, **dropout)
+                self.check(found, [*case.expected, expected])
+
+    def test_packed_tokens_and_tensors_of_an_expression(self):
+        """A tensor of tokens has a part for each sequence, and one of sequences a row, also where a sequence has no tokens."""
+        case = Case()
+        of_keys, of_rows = random(5, B, T_KV), random(6, B + 1, 3)
+        text = "tensor k: f32[b, kv]; tensor r: f32[b, 3]; score = score + k[b, kv] * r[b, q % 3]"
+        alone = polyhead.sdpa_backward(*case.arrays(), expression=text, tensors={"k": of_keys, "r": of_rows[:B]}, return_grads=("k", "r"))
+        packed = [np.concatenate(list(x), 1) for x in case.arrays()]
+        words = {"expression": text, "cu_seqlens_q": [0, T, 2 * T, 2 * T], "cu_seqlens_kv": [0, T_KV, 2 * T_KV, 2 * T_KV]}
+        found = polyhead.sdpa_backward(*packed, tensors={"k": of_keys.reshape(1, -1), "r": of_rows}, return_grads=("k", "r"), **words)
+        np.testing.assert_array_equal(found[3], alone[3].reshape(1, -1))
+        np.testing.assert_array_equal(found[4], np.concatenate([alone[4], np.zeros((1, 3))]))
+        shared = text.replace("r: f32[b, 3]", "r: f32[3]").replace("r[b, ", "r[")
+        with self.assertRaisesRegex(polyhead.Error, "^cu_seqlens_q: given, expected none, because grad_r is a sum over all sequences$"):
+            polyhead.sdpa_backward(*packed, tensors={"k": of_keys.reshape(1, -1), "r": of_rows[0]}, return_grads=("r",),
+                                   **{**words, "expression": shared})
+
+    def test_gradients_that_cannot_be_made(self):
+        case = Case()
+        for sentence, text in (
+                ("an index follows the score, expected indices of b, h, q, kv, lengths and tensors",
+                 "tensor t: f32[9]; score = score + t[floor(score)]"),
+                ("dimension 1 has no fixed extent, expected a number, because each task adds up the gradients of all elements that its "
+                 "queries and keys may read", "tensor t: f32[2, *]; score = score + t[0, q * kv]"),
+                ("queries and keys of a head may read more than 65536 elements, expected at most that, because each task has sums of its "
+                 "own; score_bias has a gradient of any size", "tensor t: f32[2, 65537]; score = score + t[0, q * kv]")):
+            with self.assertRaisesRegex(polyhead.Error, "expression: grad t: " + sentence):
+                polyhead.sdpa_backward(*case.arrays(), expression=text, tensors={"t": random(3, 2, 9)}, return_grads=("t",))
+
     def test_refusals(self):
         case = Case()
         for sentence, words in (("return_grads: found 'key', expected bias, alibi_slopes, sinks, gate, query_norm_weight, "

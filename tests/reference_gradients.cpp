@@ -83,6 +83,13 @@ public:
             others_.emplace_back(args_.*one.tensor);
             args_.*one.tensor = others_.back().view;
         }
+        const ExpressionCase *const expression = expression_of(p_);
+        expression_tensors_.assign(args_.expression_tensors, args_.expression_tensors + args_.num_expression_tensors);
+        for (const size_t tensor : expression != nullptr ? expression->gradients : std::vector<size_t>()) {
+            tables_.emplace_back(expression_tensors_[tensor]);
+            expression_tensors_[tensor] = tables_.back().view;
+        }
+        args_.expression_tensors = expression_tensors_.data();
         const Answer<double> forward = truth(p_, args_);
         out_.assign(forward.out.begin(), forward.out.end());
         lse_.assign(forward.lse.begin(), forward.lse.end());
@@ -126,8 +133,10 @@ private:
 public:
     Variable query_, key_, value_, grad_out_;
     std::vector<Variable> others_; // in the order of `modifying`
+    std::vector<Variable> tables_; // tensors of the expression whose gradient is asked for
 
 private:
+    std::vector<polyhead_tensor> expression_tensors_;
     std::vector<float> out_, lse_;
 };
 
@@ -155,6 +164,9 @@ void check_differences(const Problem &p, const Shape &shape) {
     }
     for (size_t i = 0; i < call.others_.size(); i++) {
         check_near(modifying[i].name, (gradients.modifiers.*modifying[i].gradient).values, call.differences(call.others_[i]));
+    }
+    for (size_t i = 0; i < call.tables_.size(); i++) {
+        check_near("a tensor of the expression", gradients.modifiers.tables[i].values, call.differences(call.tables_[i]));
     }
 }
 
@@ -209,11 +221,13 @@ TEST_CASE("gradients: finite differences, every modifier alone") {
 }
 
 TEST_CASE("gradients: finite differences, every expression") {
-    for (const ExpressionCase &expression : expression_cases()) {
-        INFO(expression.name);
-        Problem p = small_problem();
-        p.expression = expression.text;
-        check_differences(p, small_shape(4));
+    for (const std::vector<ExpressionCase> *const cases : {&expression_cases(), &table_cases()}) {
+        for (const ExpressionCase &expression : *cases) {
+            INFO(expression.name);
+            Problem p = small_problem();
+            p.expression = expression.text;
+            check_differences(p, small_shape(4));
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 // other machines. Quick tier: a row of every fourth part, which rotate with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: every second row.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one row.
 #include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "support/feature_matrix.h"
 #include "support/sweep_compiled.h"
 
@@ -65,13 +66,23 @@ void sweep_row_of_pairs(int number, uint64_t seed) {
 void sweep_part_of_pairs(int part) {
     const int begin = rows_of_pairs * part / pair_parts, end = rows_of_pairs * (part + 1) / pair_parts;
     for_each_of_sweep("gradients of pairs/", rotating_numbers(begin, end, 1), sweep_row_of_pairs);
-}
 
-void sweep_part(int part) {
-    const int rows = static_cast<int>(gradient_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
-    const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % idle_parts != 0;
-    for_each_of_sweep("gradients/", rotating_numbers(begin, end, idle ? 0 : 1), sweep_row);
-}
+    // Every tensor of an expression whose gradient is asked for, in a small problem of its own: few heads, or many, whose keys are not
+    // split.
+    void sweep_table(int number, uint64_t seed) {
+        const bool many = number % 2 != 0;
+        Problem p = backward_problem(many ? 8 : 4, 24, many ? 8 : 2, 16);
+        p.expression = table_cases()[static_cast<size_t>(number)].text;
+        p.causal = number % 3;
+        p.kv_lengths = 1;
+        sweep_problem("tables", number, p, Random(seed).pick(targets), seed);
+    }
+
+    void sweep_part(int part) {
+        const int rows = static_cast<int>(gradient_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
+        const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % idle_parts != 0;
+        for_each_of_sweep("gradients/", rotating_numbers(begin, end, idle ? 0 : 1), sweep_row);
+    }
 
 } // namespace
 
@@ -83,6 +94,7 @@ TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
     full.gate = POLYHEAD_GATE_OF_ENTRIES;
     full.query_norm = full.key_norm = POLYHEAD_LAYER_NORM;
     full.grad_score_bias = full.grad_alibi = full.grad_sinks = full.grad_gate = full.grad_query_norm = full.grad_key_norm = 1;
+    full.expression = table_cases().back().text;
     for (const Problem &p : {plain, full}) {
         const CompiledKernel compiled(p, {"host", "", "refusals"});
         REQUIRE(compiled.error() == "");
@@ -91,6 +103,11 @@ TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
         shape.extras.left_out = 0;
         CHECK(check_refusals(KernelSubject(compiled.kernel(), 1).subject(), shape) == "");
     }
+}
+
+TEST_CASE("gradient sweep: tensors of expressions") {
+    const int count = static_cast<int>(table_cases().size());
+    for_each_of_sweep("gradients/tables", test_all() ? first_numbers(count) : rotating_numbers(0, count, 1), sweep_table);
 }
 
 // One test per part, so that parts run side by side.

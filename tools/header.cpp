@@ -66,7 +66,7 @@ std::string problem_text(const polyhead_problem &p, const char *null) {
     return behind ? text.substr(0, text.size() - 2) + "}" : text + words + "}";
 }
 
-std::string declarations_text(const Library &library, const char *storage) {
+std::string declarations_text(const Library &library, const char *storage, const char *null) {
     std::string text = std::string(storage) + " polyhead_declaration " + library.name + "_declarations[] = {\n";
     for (const gen::ExpressionTensor &tensor : library.expression.tensors()) {
         text += "    {" + quoted(tensor.name) + ", " + std::to_string(tensor.dtype) + ", " + std::to_string(tensor.rank);
@@ -75,17 +75,18 @@ std::string declarations_text(const Library &library, const char *storage) {
             text += separator + std::to_string(extent);
             separator = ", ";
         }
-        text += "}},\n";
+        const bool has_gradient = tensor.gradient && contract::is_backward(library.problem);
+        text += "}, " + (has_gradient ? quoted(tensor.gradient_name()) : null) + "},\n";
     }
     return text + "};\n";
 }
 
-std::string tables_text(const Library &library, const char *storage) {
+std::string tables_text(const Library &library, const char *storage, const char *null) {
     std::string text = std::string(storage) + " polyhead_variant " + library.name + "_variants[] = {\n";
     for (const LibraryVariant &variant : library.variants) {
         text += "    " + variant_text(variant, contract::weight_layout_id(library.problem)) + ",\n";
     }
-    return text + "};\n" + (library.expression.tensors().empty() ? "" : declarations_text(library, storage));
+    return text + "};\n" + (library.expression.tensors().empty() ? "" : declarations_text(library, storage, null));
 }
 
 std::string kernel_text(const Library &library, const char *null) {
@@ -110,10 +111,10 @@ std::string header_text(const Library &library) {
         text << "int " << entry_of(variant) << "(void **argv);\n";
     }
     text << "#ifdef __cplusplus\n}\n\n#include <polyhead/polyhead.h>\n\n"
-         << tables_text(library, "constexpr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
+         << tables_text(library, "constexpr", "nullptr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
          << kernel_text(library, "nullptr") << "};\n\n#else\n\n"
-         << tables_text(library, "static const") << "static const polyhead_kernel " << library.name << " = " << kernel_text(library, "NULL")
-         << ";\n\n#endif\n#endif\n";
+         << tables_text(library, "static const", "NULL") << "static const polyhead_kernel " << library.name << " = "
+         << kernel_text(library, "NULL") << ";\n\n#endif\n#endif\n";
     return text.str();
 }
 

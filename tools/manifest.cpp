@@ -254,6 +254,9 @@ OrderedJson problem_json(const Library &library) {
                 shape.push_back(tensor.extents[i] > 0 ? OrderedJson(tensor.extents[i]) : OrderedJson(names[-tensor.extents[i]]));
             }
             j["expression_tensors"].push_back({{"name", tensor.name}, {"dtype", gen::dtype_name(tensor.dtype)}, {"shape", shape}});
+            if (tensor.gradient && contract::is_backward(p)) {
+                j["expression_tensors"].back()["gradient"] = tensor.gradient_name();
+            }
         }
     }
     return j;

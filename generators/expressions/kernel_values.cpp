@@ -37,6 +37,10 @@ Expr score_slope(const Expression &expression, const ExpressionScope &scope) {
     return expression.changes_score() ? in_kernel(language::slope_of(*expression.program()->score, scope), scope) : Expr();
 }
 
+Expr derivative_by(const Expression &expression, const language::Node &read, const ExpressionScope &scope) {
+    return in_kernel(language::derivative_of(*expression.program()->score, read, scope), scope);
+}
+
 Expr mask_of(const Expression &expression, const ExpressionScope &scope) {
     return expression.masks() ? unsolved(in_kernel(language::value_of(*expression.program()->mask, scope), scope))
                               : Halide::Internal::const_true();

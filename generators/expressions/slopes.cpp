@@ -1,4 +1,5 @@
-// User expressions: the derivative of the score by the score that it is made from, by reverse accumulation over the nodes.
+// User expressions: the derivatives of the score by the score that it is made from, and by elements that it reads, by reverse accumulation
+// over the nodes.
 #include <map>
 #include <set>
 
@@ -61,22 +62,21 @@ std::vector<Expr> passed_on(const Node &node, const Expr &y, const std::vector<E
     }
 }
 
-} // namespace
-
-Expr slope_of(const Node &root, const ExpressionScope &scope) {
+// The sum of the derivatives of root by the values of those nodes.
+template <class Wanted> Expr derivative(const Node &root, const ExpressionScope &scope, const Wanted &wanted) {
     std::set<const Node *> seen;
     std::vector<const Node *> nodes;
     collect(&root, &seen, &nodes);
     std::map<const Node *, Expr> derivative{{&root, 1.0f}};
-    Expr by_score = 0.0f;
+    Expr total = 0.0f;
     for (auto at = nodes.rbegin(); at != nodes.rend(); ++at) {
         const Node &node = **at;
         const auto found = derivative.find(&node);
         if (found == derivative.end()) {
             continue;
         }
-        if (node.op == Op::variable && static_cast<Variable>(node.index) == Variable::score) {
-            by_score = by_score + found->second;
+        if (wanted(node)) {
+            total = total + found->second;
         }
         std::vector<Expr> x;
         for (const NodePtr &arg : node.args) {
@@ -90,7 +90,18 @@ Expr slope_of(const Node &root, const ExpressionScope &scope) {
             }
         }
     }
-    return by_score;
+    return total;
+}
+
+} // namespace
+
+Expr slope_of(const Node &root, const ExpressionScope &scope) {
+    return derivative(root, scope,
+                      [](const Node &node) { return node.op == Op::variable && static_cast<Variable>(node.index) == Variable::score; });
+}
+
+Expr derivative_of(const Node &root, const Node &read, const ExpressionScope &scope) {
+    return derivative(root, scope, [&](const Node &node) { return &node == &read; });
 }
 
 } // namespace polyhead::gen::language

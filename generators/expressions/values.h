@@ -10,6 +10,10 @@
 
 namespace polyhead::gen {
 
+namespace language {
+struct Node;
+}
+
 // What an expression may mention. All Exprs are scalar in Halide's sense; frames vectorise them.
 struct ExpressionScope {
     Halide::Expr score;                            // f32, natural units, after scale and softcap
@@ -23,6 +27,8 @@ struct ExpressionScope {
 Halide::Expr score_of(const Expression &expression, const ExpressionScope &scope); // f32; scope.score where the text has no score
 // The derivative of score_of() by scope.score; undefined where the text has no score.
 Halide::Expr score_slope(const Expression &expression, const ExpressionScope &scope);
+// The derivative by an element that the score reads.
+Halide::Expr derivative_by(const Expression &expression, const language::Node &read, const ExpressionScope &scope);
 Halide::Expr mask_of(const Expression &expression, const ExpressionScope &scope); // bool: takes part; true where the text has no mask
 
 // Block skipping. Keys from `begin` up to but not including `end` can take part in row (b, q), as far as the mask decides it; neither falls
@@ -36,12 +42,12 @@ KeyBounds key_bounds(const Expression &expression, const ExpressionScope &scope)
 
 namespace language {
 
-struct Node;
-
 // The value of a node; of what it mentions only must the scope be filled.
 Halide::Expr value_of(const Node &node, const ExpressionScope &scope);
 // Of a real node that no function of C++ gives: its derivative by the score.
 Halide::Expr slope_of(const Node &node, const ExpressionScope &scope);
+// By the value of a node that it uses.
+Halide::Expr derivative_of(const Node &node, const Node &read, const ExpressionScope &scope);
 KeyBounds key_bounds(const Node &mask, const ExpressionScope &scope);
 
 } // namespace language

@@ -87,6 +87,24 @@ Expr Logits::slope(const Expr &score, const Row &row, const Expr &kv, const Expr
     return of_expression.defined() ? of_expression * of_cap : of_cap;
 }
 
+std::vector<language::TableRead> Logits::table_reads() const {
+    return in().expression.program() ? language::table_reads(*in().expression.program(), problem()) : std::vector<language::TableRead>();
+}
+
+Expr Logits::by_read(const language::TableRead &read, const Expr &score, const Row &row, const Expr &kv, const Expr &h,
+                     const Expr &b) const {
+    return derivative_by(in().expression, *read.node, in().scope(natural(score), row, kv, h, b));
+}
+
+std::vector<Expr> Logits::indices(const language::TableRead &read, const Expr &q, const Expr &kv, const Expr &h, const Expr &b) const {
+    const ExpressionScope scope = in().scope(Expr(), {q, Expr(), Expr(), Expr()}, kv, h, b);
+    std::vector<Expr> all;
+    for (const language::NodePtr &index : read.node->args) {
+        all.push_back(language::value_of(*index, scope));
+    }
+    return all;
+}
+
 Expr Logits::alibi(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const Expr &unit) const {
     const Expr slope = -in().element("alibi_slopes", {h, b});
     return (unit.defined() ? rounded_product(slope, unit) : slope) * Halide::cast<float>(Halide::abs(row.position - kv));

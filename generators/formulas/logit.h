@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../../plan/language/reads.h"
 #include "context.h"
 
 namespace polyhead::gen {
@@ -41,6 +42,11 @@ public:
                bool compare_range, const Expr &least = Expr()) const;
     // The derivative of the logit of a pair by its natural score; undefined where it is 1.
     Expr slope(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
+    // Reads of tensors of the expression whose gradient is wanted, the derivative of the logit by one of them, and its indices, outermost
+    // first.
+    std::vector<language::TableRead> table_reads() const;
+    Expr by_read(const language::TableRead &read, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
+    std::vector<Expr> indices(const language::TableRead &read, const Expr &q, const Expr &kv, const Expr &h, const Expr &b) const;
     // The derivative of the logit by the slope of ALiBi.
     static Expr by_alibi_slope(const Row &row, const Expr &kv) { return -Halide::cast<float>(Halide::abs(row.position - kv)); }
     // Did this logit exclude its key?

@@ -184,36 +184,38 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     const Expr logit = formulas.logits().logit(score, row, at.key(kk), at.head(), s.b, define_pairs(s, at, kk, qi), true);
     const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
     const Expr slope = of_logits ? Expr() : formulas.logits().slope(score, row, at.key(kk), at.head(), s.b);
-    s.has_slopes = slope.defined();
+    s.has_slopes = slope.defined() && (s.tables.empty() || !Halide::Internal::is_const_one(Halide::Internal::simplify(slope)));
     const std::vector<Var> pair = at.vars_in_tile({s.kk, s.qi});
-    // Rows of a tile of gradients may see, as far as ranges tell, keys that an expression leaves out: those weights are read, and 0.
-    const Expr nothing = of_logits || formulas.visibility().bounded_by_expression() ? Expr(0.0f) : undef<float>();
-    if (s.has_slopes) {
-        s.weights(pair) = Halide::Tuple(nothing, nothing);
-        s.weights(place(s.weight_rows)) = Halide::Tuple(weight, slope);
-    } else {
-        s.weights(pair) = nothing;
-        s.weights(place(s.weight_rows)) = weight;
-    }
+    // Rows of a tile of gradients may see, as far as ranges tell, keys that an expression leaves out: those weights are read, and 0. Sums
+    // for tables read whole tiles.
+    const bool read_beyond = of_logits || formulas.visibility().bounded_by_expression() || !s.tables.empty();
+    const Expr nothing = read_beyond ? Expr(0.0f) : undef<float>();
+    std::vector<Expr> of_weights = s.has_slopes ? std::vector<Expr>{weight, slope} : std::vector<Expr>{weight};
+    add_table_factors(
+        s, [&](const TableLine &line) { return formulas.logits().by_read(line.read, score, row, at.key(kk), at.head(), s.b); },
+        &of_weights);
+    define_values(s.weights, pair, std::vector<Expr>(of_weights.size(), nothing));
+    define_values(s.weights, place(s.weight_rows), of_weights);
 
     s.logit_rows = pairs_of_tile(s, at, "logit_rows");
-    const Halide::FuncRef of_pair = s.weights(place(s.logit_rows));
-    const Expr prob = s.has_slopes ? Expr(of_pair[0]) : Expr(of_pair);
+    const Expr prob = value_at(s.weights, place(s.logit_rows));
     Expr by_weight = s.grad_weights(in_registers(s.logit_rows));
     if (formulas.dropout().active()) {
         define_dropout(s, at);
         by_weight = rounded_product(by_weight, s.dropout(place(s.logit_rows)));
         s.kept_rows = RDom(0, blocking.kv_tile, 0, blocking.q_tile, "kept_rows");
         const std::vector<Expr> of_tile = at.in_tile({s.kept_rows.x, s.kept_rows.y});
-        const Halide::FuncRef weight_there = s.weights(of_tile);
         s.kept_weights(pair) = undef<float>();
-        s.kept_weights(of_tile) = (s.has_slopes ? Expr(weight_there[0]) : Expr(weight_there)) * s.dropout(of_tile);
+        s.kept_weights(of_tile) = value_at(s.weights, of_tile) * s.dropout(of_tile);
     }
-    Expr gradient = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
-    gradient = s.has_slopes ? rounded_product(gradient, of_pair[1]) : gradient;
-    s.grad_scores(pair) = nothing;
-    // The other keys of a word may not exist.
-    s.grad_scores(place(s.logit_rows)) = at.excludes() || at.k() > 1 ? select(is_zero(prob), 0.0f, gradient) : gradient;
+    const Expr of_logit = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
+    std::vector<Expr> gradients = {s.has_slopes ? rounded_product(of_logit, value_at(s.weights, place(s.logit_rows), 1)) : of_logit};
+    add_table_gradients(s, of_logit, place(s.logit_rows), &gradients);
+    for (Expr &gradient : gradients) { // the other keys of a word may not exist
+        gradient = at.excludes() || at.k() > 1 || !s.tables.empty() ? select(is_zero(prob), 0.0f, gradient) : gradient;
+    }
+    define_values(s.grad_scores, pair, std::vector<Expr>(gradients.size(), nothing));
+    define_values(s.grad_scores, place(s.logit_rows), gradients);
 }
 
 namespace {
@@ -230,10 +232,10 @@ void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const auto in_part = [&](const Expr &kv) { return clamp(kv - at.first_key(), 0, blocking.kv_tile); };
     const Expr row = clamp(query, 0, seq_len_q - 1), last_row = clamp(query + (rows - 1), 0, seq_len_q - 1);
     const Expr begin = visibility.keys_begin(row, s.b), last_key = min(key + (rows - 1), length - 1);
-    const Expr first = select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
-    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) = first / at.k();
-    const Expr end = select(of_keys, select(key < length, in_tile(min(visibility.queries_end(last_key, s.b), seq_len_q)), 0),
-                            select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
+    Expr first = select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
+    Expr end = select(of_keys, select(key < length, in_tile(min(visibility.queries_end(last_key, s.b), seq_len_q)), 0),
+                      select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
+    const Expr of_table = s.t >= blocking.tiles() - blocking.table_tiles;
     Expr wanted = s.kind % 3 == min(s.t / key_tiles, 2);
     if (at.excludes()) {
         RDom rows_of_tile(0, blocking.q_tile, "rows_of_tile");
@@ -244,6 +246,13 @@ void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     }
     // Where there are none, the word in which they would begin has pairs that were not computed.
     wanted = at.k() > 1 ? wanted && first < end : wanted;
+    if (blocking.table_tiles > 0) { // one turn, of a kind of its own
+        const int kind_of_tables = at.excludes() ? 6 : 3;
+        wanted = select(of_table, s.kind == kind_of_tables, s.kind < kind_of_tables && wanted);
+        first = select(of_table, 0, first);
+        end = select(of_table, 1, end);
+    }
+    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) = first / at.k();
     s.turns_end(at.vars_in_tile({s.kind, s.t})) = select(wanted, at.words(end), 0);
 }
 
@@ -268,7 +277,7 @@ void define_words(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         words(at.in_tile({kk, row})) = product.round(elements);
     };
     define(s.weight_words, &s.weight_pairs, "weight_pairs", [&](auto... i) { return at.kept_weight(at.in_tile({i...})); });
-    define(s.grad_score_words, &s.score_pairs, "score_pairs", [&](auto... i) { return s.grad_scores(at.in_tile({i...})); });
+    define(s.grad_score_words, &s.score_pairs, "score_pairs", [&](auto... i) { return value_at(s.grad_scores, at.in_tile({i...})); });
     s.row_pairs = pairs_of_tile(s, at, "row_pairs");
     const RDom &r = s.row_pairs;
     const Expr kk = r.w * blocking.key_panel + r.x, row = r.z * blocking.score_rows + r.y, bits = 32 / k;
@@ -315,6 +324,13 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         s.tile_sums(place) = product.add_products(s.tile_sums(place), factor, read);
         s.products.push_back(turns);
     }
+    if (blocking.table_tiles > 0) {
+        const int first = blocking.tiles() - blocking.table_tiles, kind = int(s.products.size());
+        RDom turn(0, 1, "table_turn");
+        turn.where(turn < s.turns_end(at.in_tile({kind, s.t})));
+        s.tile_sums(place) += s.table_rows(at.in_tile({column, row_of_tile(first, blocking.table_tiles * rows) + turn}));
+        s.products.push_back(turn);
+    }
 }
 
 void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
@@ -323,7 +339,8 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const Expr parts = (at.in().seq_len_kv + part - 1) / part, of_split = (parts + blocking.splits - 1) / blocking.splits;
     const Expr tiles = (s.seq_len_q + blocking.q_tile - 1) / blocking.q_tile, key_rows = of_split * part,
                query_rows = tiles * blocking.q_tile;
-    s.rows = 2 * key_rows + s.group_size * query_rows;
+    const Expr table_rows = 2 * key_rows + s.group_size * query_rows;
+    s.rows = s.tables.empty() ? table_rows : table_rows + s.group_size * s.table_rows_of_head;
     s.merge = RDom(0, blocking.grad_columns, 0, rows, 0, blocking.column_blocks(), 0, blocking.tiles(), 0, tiles, 0, s.group_size, 0,
                    of_split, "merge");
     const Expr x = s.merge[0], row = s.merge[1], block = s.merge[2], tile = s.merge[3], qt = s.merge[4], g = s.merge[5], p = s.merge[6];
@@ -331,10 +348,14 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
                last_row = min(qt * blocking.q_tile + (blocking.q_tile - 1), s.seq_len_q - 1);
     const Expr first_key = at.first_key(p, s.sp);
     TileRange(at.formulas, first_row, last_row, s.b).limit(&s.merge, first_key, first_key + part);
-    const Expr place =
+    Expr first_of_tile =
         select(tile < key_tiles, p * part + tile * rows, tile < 2 * key_tiles, key_rows + p * part + (tile - key_tiles) * rows,
-               2 * key_rows + g * query_rows + qt * blocking.q_tile + (tile - 2 * key_tiles) * rows) +
-        row;
+               2 * key_rows + g * query_rows + qt * blocking.q_tile + (tile - 2 * key_tiles) * rows);
+    if (!s.tables.empty()) {
+        first_of_tile = select(tile < blocking.tiles() - blocking.table_tiles, first_of_tile,
+                               table_rows + g * s.table_rows_of_head + place_in_tables(s, at, tile, qt, p));
+    }
+    const Expr place = first_of_tile + row;
     s.sums(s.x, s.row, s.sp, s.h, s.b) = 0.0f;
     s.sums(block * blocking.grad_columns + x, unsafe_promise_clamped(place, 0, s.rows - 1), s.sp, s.h, s.b) +=
         s.tile_sums(x, row, block, tile, qt, g, p, s.sp, s.h, s.b);
@@ -351,6 +372,14 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         const Expr value = sum_at(d, first + (splits == 1 ? Expr(kv) : number / splits * part + kv % part), split, h, b);
         return formulas.problem().kv_lengths != 0 ? select(kv < formulas.visibility().kv_length(b), value, 0.0f) : value;
     };
+    if (!s.tables.empty()) {
+        Expr sum;
+        for (int i = 0; i < splits; i++) {
+            const Expr of_split_ = sum_at(s.x, table_rows + s.row, i, s.h, s.b);
+            sum = sum.defined() ? sum + of_split_ : of_split_;
+        }
+        s.table_sums(s.x, s.row, s.h, s.b) = sum;
+    }
     s.query_sums = [=, group_size = s.group_size](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
         Expr sum;
         for (int i = 0; i < splits; i++) {
@@ -378,10 +407,12 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
     s.seq_len_q = in.seq_len_q;
     s.seq_len_kv = in.seq_len_kv;
     const KeyLanesCoordinates at{formulas, s, s.blocking};
+    list_tables(s, at);
     define_rows(s, at);
     define_panels(s, at);
     define_weights(s, at, false);
     define_words(s, at);
+    define_tables(s, at);
     define_turns(s, at);
     define_products(s, at);
     define_sums(s, at);
@@ -400,9 +431,12 @@ std::vector<Func> KeyLanesStages::funcs() const {
     all.insert(all.end(), {score_factor, key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
     all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, weight_words, grad_score_words,
-                           grad_score_rows, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+                           grad_score_rows, tile_magnitude, first_turn, turns_end, tile_sums, sums, shifted, table_rows, table_sums});
     if (read_on) {
         all.insert(all.end(), {grad_query, grad_key, grad_value});
+    }
+    for (const TableLine &line : tables) {
+        all.insert(all.end(), {line.parts, line.sums});
     }
     for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
         const std::vector<Func> steps = gradient->funcs();

@@ -28,7 +28,22 @@ struct KeyLanesBlocking {
     // Register tiles of gradients of a part and a tile: of value, then of key, then of query.
     int key_tiles() const { return kv_tile / grad_rows; }
     int query_tiles() const { return q_tile / grad_rows; }
-    int tiles() const { return 2 * key_tiles() + query_tiles(); }
+    // And, behind them, of tensors of an expression.
+    int table_tiles = 0;
+    int tiles() const { return 2 * key_tiles() + query_tiles() + table_tiles; }
+};
+
+// The gradients of the pairs of a head that read a tensor of the expression in one place of its text, added up as far as they share an
+// element: a line of sums for each head. A tile adds a line of its own, which is a piece of it.
+struct TableLine {
+    language::TableRead read;
+    int factor = 0, gradient = 0;       // which values of weights and grad_scores are the derivative of the logit, 0: 1, and the gradients
+    int elements, rows;                 // of a tile, and of rows of sums for them
+    int first_row = 0;                  // in table_rows
+    Halide::Expr first_row_of_head;     // of the line of a head, in sums
+    Halide::RDom pairs, shares, copied; // of sums, parts and table_rows
+    Halide::Func parts{"table_parts"};  // (lane, qi, in tile): sums of keys side by side, where elements follow queries
+    Halide::Func sums{"table_line"};    // (element, in tile), behind a row of zeros and before one
 };
 
 // What is multiplied: words of as many neighbouring entries of a row as a lane multiplies at once, and words of an entry of as many
@@ -98,9 +113,25 @@ struct KeyLanesStages {
     Halide::Func dropout{"dropout"};             // (kk, qi, qt, g, p, sp, h, b): 0, or what a weight is multiplied by; undefined without
     Halide::Func kept_weights{"kept_weights"};   // the same: weights after dropout
 
+    std::vector<TableLine> tables;
+    Halide::Expr table_rows_of_head; // of sums
+    Halide::Var element{"element"};
+    Halide::RDom shifted_pairs;            // (key in part, row)
+    Halide::Func shifted{"shifted"};       // (key in part, row, in tile): gradients with zeros beside them, for sums along diagonals
+    Halide::Func table_rows{"table_rows"}; // (x, row of all lines, in tile): a tile's lines, as they lie in sums
+    Halide::Func table_sums{"table_sums"}; // (x, row, h, b): lines of heads
+
     bool has_slopes = false;
     std::vector<Halide::Func> funcs() const;
 };
+
+// How many elements the line of a head has, and one of them, of table_sums. head: of all.
+Halide::Expr line_elements(const AttentionFormulas &formulas, const KeyLanesStages &stages, const TableLine &line);
+Halide::Expr line_element(const KeyLanesStages &stages, const TableLine &line, const Halide::Expr &element, const Halide::Expr &head,
+                          const Halide::Expr &b);
+// The indices of the tensor, outermost first, at which the element of a line was read.
+std::vector<Halide::Expr> line_indices(const AttentionFormulas &formulas, const KeyLanesStages &stages, const TableLine &line,
+                                       const Halide::Expr &element, const Halide::Expr &head, const Halide::Expr &b);
 
 // Sums over pairs of gradients of logits, for tensors that are added to logits: over rows, over keys, over heads and batch rows where the
 // tensor has one element for all of them.

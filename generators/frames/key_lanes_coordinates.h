@@ -5,6 +5,14 @@
 
 namespace polyhead::gen {
 
+// A Func of one value or several.
+void define_values(Halide::Func f, const std::vector<Halide::Expr> &place, const std::vector<Halide::Expr> &values);
+void define_values(Halide::Func f, const std::vector<Halide::Var> &place, const std::vector<Halide::Expr> &values);
+Halide::Expr value_at(const Halide::Func &f, const std::vector<Halide::Expr> &place, int i = 0);
+inline Halide::Expr value_at(const Halide::Func &f, const std::vector<Halide::Var> &place, int i = 0) {
+    return value_at(f, std::vector<Halide::Expr>(place.begin(), place.end()), i);
+}
+
 // The coordinates of the frame.
 struct KeyLanesCoordinates {
     const AttentionFormulas &formulas;
@@ -28,6 +36,9 @@ struct KeyLanesCoordinates {
     }
     // Rows behind the last query repeat it.
     Halide::Expr query(const Halide::Expr &qi) const { return Halide::min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
+    Halide::Expr existing_query(const Halide::Expr &qi) const {
+        return Halide::unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1);
+    }
     Halide::Expr existing_queries(const Halide::Expr &word) const {
         return existing_words(s.qt * (blocking.q_tile / k()) + word, in().seq_len_q);
     }
@@ -37,9 +48,7 @@ struct KeyLanesCoordinates {
     Halide::Expr words(const Halide::Expr &elements) const { return (elements + (k() - 1)) / k(); }
     // What gradients of values are multiplied by.
     Halide::Expr kept_weight(const std::vector<Halide::Expr> &pair) const {
-        return s.kept_weights.defined() ? Halide::Expr(s.kept_weights(pair))
-               : s.has_slopes           ? Halide::Expr(s.weights(pair)[0])
-                                        : Halide::Expr(s.weights(pair));
+        return s.kept_weights.defined() ? Halide::Expr(s.kept_weights(pair)) : value_at(s.weights, pair);
     }
     // The words of weights and gradients of scores: of a key and neighbouring rows, and of neighbouring keys and a row.
     Halide::Expr weight_word(const Halide::Expr &kk, const Halide::Expr &word) const {
@@ -48,10 +57,10 @@ struct KeyLanesCoordinates {
     }
     Halide::Expr grad_score_word(const Halide::Expr &kk, const Halide::Expr &word) const {
         const std::vector<Halide::Expr> place = in_tile({kk, word});
-        return k() == 1 ? Halide::Expr(s.grad_scores(place)) : Halide::Expr(s.grad_score_words(place));
+        return k() == 1 ? value_at(s.grad_scores, place) : Halide::Expr(s.grad_score_words(place));
     }
     Halide::Expr grad_score_word_of_row(const Halide::Expr &word, const Halide::Expr &qi) const {
-        return k() == 1 ? Halide::Expr(s.grad_scores(in_tile({word, qi})))
+        return k() == 1 ? value_at(s.grad_scores, in_tile({word, qi}))
                         : s.operands.product.word([&](int part) { return s.grad_score_rows(in_tile({word * k() + part, qi})); });
     }
     Halide::Expr head() const { return s.h * s.group_size + s.g; }
@@ -85,5 +94,17 @@ void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at);
 void define_numbers_of_rows(KeyLanesStages &s, const KeyLanesCoordinates &at); // of a tile, from delta
 void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at);
 void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_logits);
+
+// Gradients of tensors of the expression (key_lanes_tables.cpp): lines of sums for every read, in rows behind those of queries.
+void list_tables(KeyLanesStages &s, const KeyLanesCoordinates &at);
+// Appends what is not 1 to the values of weights. by_read: the derivative of a logit.
+void add_table_factors(KeyLanesStages &s, const std::function<Halide::Expr(const TableLine &)> &by_read, std::vector<Halide::Expr> *values);
+// Appends gradients of reads that are not those of scores. place: of a pair in weights.
+void add_table_gradients(KeyLanesStages &s, const Halide::Expr &of_logit, const std::vector<Halide::Expr> &place,
+                         std::vector<Halide::Expr> *values);
+void define_tables(KeyLanesStages &s, const KeyLanesCoordinates &at);
+// The first row, of those of a head's lines, to which a tile of gradients is added.
+Halide::Expr place_in_tables(const KeyLanesStages &s, const KeyLanesCoordinates &at, const Halide::Expr &tile, const Halide::Expr &qt,
+                             const Halide::Expr &p);
 
 } // namespace polyhead::gen

@@ -114,6 +114,7 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
         extras_ = ExtraTensors(problem, shape.extras, {shape.batch, shape.seq_len_q, shape_.seq_len_kv, shape.place}, shape.seed, &args_);
         make_score_outputs(problem);
         make_modifier_gradients(problem);
+        make_expression_gradients(problem);
         poison(problem);
     }
     reference_args_ = args_;

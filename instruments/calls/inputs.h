@@ -90,6 +90,7 @@ private:
     // Gradients: the outputs, what the forward call wrote, and the gradient of its result.
     void make_gradient_outputs(const Problem &problem);
     void make_modifier_gradients(const Problem &problem);
+    void make_expression_gradients(const Problem &problem);
     void poison_queries(const Problem &problem);
     void make_forward_results(const Problem &problem);
     // Calls visit(element of the memory of a cache) for the first element of each new row of a batch row.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "../../contract/problem.h"
+#include "../reference/expressions.h"
 #include "../reference/reference.h"
 #include "inputs.h"
 #include "poison.h"
@@ -73,6 +74,18 @@ void Inputs::make_modifier_gradients(const Problem &p) {
         std::vector<int64_t> padded = shape;
         padded.back() += gap;
         outputs_.add(one.gradient, make_tensor(static_cast<DType>(one.dtype), shape, dense_strides(padded), shape_.place), &args_);
+    }
+}
+
+// Dense, or with gaps between rows.
+void Inputs::make_expression_gradients(const Problem &p) {
+    const ExpressionCase *const expression = is_backward(p) ? expression_of(p) : nullptr;
+    for (size_t i = 0; expression != nullptr && i < expression->gradients.size(); i++) {
+        const polyhead_tensor &of = args_.expression_tensors[expression->gradients[i]];
+        const std::vector<int64_t> shape(of.shape, of.shape + of.rank);
+        std::vector<int64_t> padded = shape;
+        padded.back() += shape_.out == Layout::bhsd_padded || shape_.out == Layout::bshd_padded ? 3 : 0;
+        outputs_.add_expression_gradient(make_tensor(DType::f32, shape, dense_strides(padded), shape_.place), &args_);
     }
 }
 

@@ -30,10 +30,31 @@ std::vector<float> read_view(const polyhead_tensor &view) {
 
 std::vector<std::vector<float>> read_outputs(const polyhead_args &args) {
     std::vector<std::vector<float>> outputs;
-    for (const CallTensor &output : outputs_of(args.op)) {
-        outputs.push_back(read_view(args.*output.tensor));
+    for (size_t i = 0; i < num_outputs(args); i++) {
+        outputs.push_back(read_view(output_at(args, i)));
     }
     return outputs;
+}
+
+size_t num_outputs(const polyhead_args &args) {
+    return outputs_of(args.op).size() + static_cast<size_t>(args.num_expression_gradients);
+}
+
+const char *output_name(const polyhead_args &args, size_t i) {
+    const std::vector<CallTensor> outputs = outputs_of(args.op);
+    return i < outputs.size() ? outputs[i].name : "a gradient of the expression";
+}
+
+const polyhead_tensor &output_at(const polyhead_args &args, size_t i) {
+    const std::vector<CallTensor> outputs = outputs_of(args.op);
+    return i < outputs.size() ? args.*outputs[i].tensor : args.expression_gradients[i - outputs.size()];
+}
+
+void OutputTensors::add_expression_gradient(Tensor tensor, polyhead_args *args) {
+    expression_views_.push_back(tensor.view);
+    expression_gradients_.push_back(std::move(tensor));
+    args->expression_gradients = expression_views_.data();
+    args->num_expression_gradients = static_cast<int32_t>(expression_views_.size());
 }
 
 void OutputTensors::add(polyhead_tensor polyhead_args::*which, Tensor tensor, polyhead_args *args) {
@@ -66,11 +87,17 @@ std::string OutputTensors::unwritten() const {
             return std::string(output_tensors[output].name) + "[" + std::to_string(found) + "] was not written";
         }
     }
+    for (const polyhead_tensor &view : expression_views_) {
+        if (const int64_t found = find_unwritten(view); found >= 0) {
+            return "gradient " + std::to_string(&view - expression_views_.data()) + " of the expression: element " + std::to_string(found) +
+                   " was not written";
+        }
+    }
     return "";
 }
 
 void OutputTensors::refill() {
-    for (const Tensor &tensor : tensors_) {
+    for_each([](const Tensor &tensor) {
         const polyhead_tensor &view = tensor.view;
         if (view.rank != 0) {
             for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
@@ -81,11 +108,13 @@ void OutputTensors::refill() {
                 }
             });
         }
-    }
+    });
 }
 
 bool OutputTensors::untouched() const {
-    return std::all_of(tensors_.begin(), tensors_.end(), [](const Tensor &tensor) { return tensor.memory.all_canary(); });
+    bool untouched = true;
+    for_each([&](const Tensor &tensor) { untouched = untouched && tensor.memory.all_canary(); });
+    return untouched;
 }
 
 } // namespace polyhead::test

@@ -439,6 +439,10 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
                                     inputs.read(&polyhead_args::grad_query_norm_bias),
                                     inputs.read(&polyhead_args::grad_key_norm_weight),
                                     inputs.read(&polyhead_args::grad_key_norm_bias)};
+    TableOutputs tables;
+    for (int32_t i = 0; i < args.num_expression_gradients; i++) {
+        tables.push_back(Inputs::read(args.expression_gradients[i]));
+    }
     const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0 && p.cache == 0,
                may_be_nan = shape.poison_key >= 0 || shape.poison_query >= 0 || poisoned_queries;
     std::string failure = inputs.unwritten();
@@ -456,7 +460,7 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
         drop_poisoned_queries(inputs, sampled);
         drop_poisoned_queries(inputs, all);
     }
-    const std::string wrong = is_backward(p) ? compare_gradients(p, inputs, gradients, max_flops, worst)
+    const std::string wrong = is_backward(p) ? compare_gradients(p, inputs, gradients, tables, max_flops, worst)
                                              : compare_thoroughly(subject, inputs, sampled, all, outputs, worst);
     failure = failure.empty() || wrong.empty() ? failure + wrong : failure + "; " + wrong;
     return failure.empty() ? "" : failure + reproduce(subject, shape);

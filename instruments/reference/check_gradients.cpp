@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../calls/problems.h"
+#include "expressions.h"
 #include "gradients.h"
 #include "half.h"
 #include "report.h"
@@ -31,7 +32,7 @@ struct GradientTensor {
         const Gradient<Real> *const tensors[] = {&all.query,         &all.key,           &all.value,      &m.score_bias,
                                                  &m.slopes,          &m.sinks,           &m.gate,         &m.query_norm_weight,
                                                  &m.query_norm_bias, &m.key_norm_weight, &m.key_norm_bias};
-        return *tensors[i];
+        return i < std::size(tensors) ? *tensors[i] : m.tables[i - std::size(tensors)];
     }
 };
 constexpr GradientTensor gradient_tensors[] = {
@@ -58,8 +59,9 @@ double in_range(double reference, int32_t dtype) {
 
 class GradientJudge {
 public:
-    GradientJudge(const Problem &problem, const polyhead_args &args, const ExpectedGradients &expected, const GradientOutputs &outputs)
-        : p_(problem), args_(args), expected_(expected), outputs_(outputs) {}
+    GradientJudge(const Problem &problem, const polyhead_args &args, const ExpectedGradients &expected, const GradientOutputs &outputs,
+                  const TableOutputs &tables)
+        : p_(problem), args_(args), expected_(expected), outputs_(outputs), tables_(tables) {}
     const Report &report() const { return report_; }
 
     // A key/value head, b * H_kv + h_kv, and the query heads of its group.
@@ -73,14 +75,24 @@ public:
     }
 
     void judge_modifiers() {
-        for (size_t tensor = first_modifier; tensor < std::size(gradient_tensors); tensor++) {
-            for (size_t head = 0; !outputs_[tensor].empty() && head < GradientTensor::of(expected_.truth, tensor).rounding.size(); head++) {
+        const size_t all = std::size(gradient_tensors) + expected_.truth.modifiers.tables.size();
+        for (size_t tensor = first_modifier; tensor < all; tensor++) {
+            for (size_t head = 0; !output(tensor).empty() && head < GradientTensor::of(expected_.truth, tensor).rounding.size(); head++) {
                 judge_head(tensor, static_cast<int64_t>(head));
             }
         }
     }
 
 private:
+    // Behind the outputs of the table those of the expression.
+    static bool of_expression(size_t tensor) { return tensor >= std::size(gradient_tensors); }
+    const std::vector<float> &output(size_t tensor) const {
+        return of_expression(tensor) ? tables_[tensor - std::size(gradient_tensors)] : outputs_[tensor];
+    }
+    static const char *name(size_t tensor) {
+        return of_expression(tensor) ? "a gradient of the expression" : gradient_tensors[tensor].name;
+    }
+
     // The largest finite error of the plain formula in a head. Where it overflows in 16 bits and ours must not, a limit of a few units in
     // the last place takes its part.
     double plain_error(const std::vector<Gradients<float>> &plain, size_t tensor, size_t first, size_t end, double largest) const {
@@ -111,7 +123,7 @@ private:
         const Gradient<double> &gradient = GradientTensor::of(expected_.truth, tensor);
         const std::vector<double> &truth = gradient.values;
         const size_t count = truth.size() / gradient.rounding.size(), first = static_cast<size_t>(head) * count, end = first + count;
-        const int32_t dtype = (args_.*gradient_tensors[tensor].tensor).dtype;
+        const int32_t dtype = of_expression(tensor) ? int32_t(POLYHEAD_F32) : (args_.*gradient_tensors[tensor].tensor).dtype;
         double largest = 0;
         for (size_t i = first; i < end; i++) {
             largest = std::isfinite(truth[i]) ? std::max(largest, std::abs(truth[i])) : largest;
@@ -121,9 +133,9 @@ private:
             std::max(plain_error(expected_.in_storage, tensor, first, end, largest), half_unit(p_.dtype) * rounding.in_storage),
             std::max(plain_error(expected_.in_f32, tensor, first, end, largest), rounding.in_f32)};
         for (size_t i = first; i < end; i++) {
-            const float got = outputs_[tensor][i];
+            const float got = output(tensor)[i];
             if (none(tensor, i)) {
-                report_.must_equal(gradient_tensors[tensor].name, static_cast<int64_t>(i), got, 0.0);
+                report_.must_equal(name(tensor), static_cast<int64_t>(i), got, 0.0);
                 continue;
             }
             const double tolerance = is_16_bit(p_.dtype) ? gradient_tolerance_16_bit(p_.dtype, truth[i], largest, plain)
@@ -132,7 +144,7 @@ private:
                 std::signbit(got) == std::signbit(truth[i])) {
                 continue;
             }
-            report_.judge(gradient_tensors[tensor].name, static_cast<int64_t>(i), got, truth[i], tolerance);
+            report_.judge(name(tensor), static_cast<int64_t>(i), got, truth[i], tolerance);
         }
     }
 
@@ -140,18 +152,20 @@ private:
     const polyhead_args &args_;
     const ExpectedGradients &expected_;
     const GradientOutputs &outputs_;
+    const TableOutputs &tables_;
     Report report_;
 };
 
 // These are sums over heads, or of all of them.
 bool of_modifiers(const Problem &p) {
+    const bool tables = has_expression(p) && !expression_of(p)->gradients.empty();
     return p.grad_score_bias != 0 || p.grad_alibi != 0 || p.grad_sinks != 0 || p.grad_gate != 0 || p.grad_query_norm != 0 ||
-           p.grad_key_norm != 0;
+           p.grad_key_norm != 0 || tables;
 }
 
 // Compares these heads with the plain formula in so many orders of its sums; the heads with failures are added to failing.
-Report compare_heads(const Problem &p, const polyhead_args &args, const GradientOutputs &outputs, const HeadSet &heads, int orders,
-                     std::set<int64_t> *failing) {
+Report compare_heads(const Problem &p, const polyhead_args &args, const GradientOutputs &outputs, const TableOutputs &tables,
+                     const HeadSet &heads, int orders, std::set<int64_t> *failing) {
     const Modifiers modifiers = of_modifiers(p) ? Modifiers::yes : Modifiers::no;
     ExpectedGradients expected{evaluate_gradients<double>(p, args, heads, {}, modifiers), {}, {}};
     for (int quarter = 0; quarter < orders; quarter++) {
@@ -163,7 +177,7 @@ Report compare_heads(const Problem &p, const polyhead_args &args, const Gradient
             expected.in_storage.push_back(plain(p.dtype));
         }
     }
-    GradientJudge judge(p, args, expected, outputs);
+    GradientJudge judge(p, args, expected, outputs, tables);
     for (int64_t head : heads) {
         const int64_t before = judge.report().failures();
         judge.judge(head);
@@ -183,17 +197,17 @@ Report compare_heads(const Problem &p, const polyhead_args &args, const Gradient
 
 // Heads that fail are compared again with the plain formula in four orders of its sums: where few rows make the error of a head, it may be
 // small by luck in one.
-std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, double max_flops,
-                              double *worst) {
+std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, const TableOutputs &tables,
+                              double max_flops, double *worst) {
     std::set<int64_t> failing;
     const polyhead_args &args = inputs.reference_args();
     const HeadSet heads = of_modifiers(problem) ? all_heads(problem, args) : sample_heads(problem, args, inputs.shape().seed, max_flops);
-    Report report = compare_heads(problem, args, outputs, heads, 1, &failing);
+    Report report = compare_heads(problem, args, outputs, tables, heads, 1, &failing);
     if (!failing.empty()) {
         constexpr size_t most = 4, orders = 4;
         HeadSet again = of_modifiers(problem) ? heads : HeadSet(failing.begin(), failing.end());
         again.resize(of_modifiers(problem) ? again.size() : std::min(again.size(), most));
-        report = compare_heads(problem, args, outputs, again, orders, &failing);
+        report = compare_heads(problem, args, outputs, tables, again, orders, &failing);
     }
     if (worst != nullptr) {
         *worst = std::max(*worst, report.worst_ratio());

@@ -14,9 +14,12 @@ namespace polyhead::test {
 // query, then of key) where the call has them.
 using GradientOutputs = std::array<std::vector<float>, 11>;
 
+// Those of tensors of the expression.
+using TableOutputs = std::vector<std::vector<float>>;
+
 // What is wrong with the outputs of a call of sdpa_backward, or nothing. worst, when given, is raised to the largest error / tolerance.
-std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, double max_flops,
-                              double *worst);
+std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, const TableOutputs &tables,
+                              double max_flops, double *worst);
 
 } // namespace polyhead::test
 #endif

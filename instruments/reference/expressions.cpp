@@ -94,7 +94,7 @@ void add_mixtures(std::vector<ExpressionCase> &cases) {
 
 // Kernels carry the text without needless blanks.
 std::string without_blanks(std::string text) {
-    text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+    text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == ' ' || c == '\n'; }), text.end());
     return text;
 }
 
@@ -151,9 +151,11 @@ const ExpressionCase *expression_of(const Problem &problem) {
     if (!has_expression(problem)) {
         return nullptr;
     }
-    for (const ExpressionCase &candidate : expression_cases()) {
-        if (without_blanks(candidate.text) == without_blanks(problem.expression)) {
-            return &candidate;
+    for (const std::vector<ExpressionCase> *const cases : {&expression_cases(), &table_cases()}) {
+        for (const ExpressionCase &candidate : *cases) {
+            if (without_blanks(candidate.text) == without_blanks(problem.expression)) {
+                return &candidate;
+            }
         }
     }
     std::fprintf(stderr, "no C++ meaning of this expression in instruments/reference/expressions.cpp:\n%s\n", problem.expression);

@@ -3,6 +3,7 @@
 #define POLYHEAD_INSTRUMENTS_EXPRESSIONS_H
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ private:
     }
 };
 
+// A read of a tensor: the derivative of the score by the element.
+template <class Real> using OnRead = std::function<void(size_t tensor, std::initializer_list<int64_t> index, Real derivative)>;
+
 struct ExpressionCase {
     const char *name;
     const char *text;
@@ -51,10 +55,16 @@ struct ExpressionCase {
     float (*slope_f32)(const ExpressionPoint<float> &);
     bool (*mask)(const ExpressionPoint<double> &);
     int32_t low, high; // range of the values of its tensors of numbers
+    // Tensors whose gradient the text asks for, in the order of their declarations, and all reads of them.
+    std::vector<size_t> gradients = {};
+    void (*reads)(const ExpressionPoint<double> &, const OnRead<double> &) = nullptr;
+    void (*reads_f32)(const ExpressionPoint<float> &, const OnRead<float> &) = nullptr;
 };
 
 // All of them. Texts exist as long as the program.
 const std::vector<ExpressionCase> &expression_cases();
+// Those that ask for gradients.
+const std::vector<ExpressionCase> &table_cases();
 
 bool has_expression(const Problem &problem);
 // The case with the text of the problem, or null when it has none. A text that is not in the table ends the program.

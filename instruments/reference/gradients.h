@@ -29,6 +29,7 @@ template <class Real> struct Gradient {
 template <class Real> struct ModifierGradients {
     Gradient<Real> score_bias, slopes, sinks, gate, head_gate;
     Gradient<Real> query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias;
+    std::vector<Gradient<Real>> tables; // of tensors of the expression, in the order of ExpressionCase::gradients
 };
 
 template <class Real> struct Gradients {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
+#include "expressions.h"
 #include "gradients.h"
 #include "reference_heads.h"
 #include "reference_row.h"
@@ -52,11 +54,20 @@ public:
           query_norm_{{wanted && p.query_norm != 0, given(args.grad_query_norm_weight, args.query_norm_weight), answer.query_norm_weight},
                       {wanted && p.query_norm != 0, given(args.grad_query_norm_bias, args.query_norm_bias), answer.query_norm_bias}},
           key_norm_{{wanted && p.key_norm != 0, given(args.grad_key_norm_weight, args.key_norm_weight), answer.key_norm_weight},
-                    {wanted && p.key_norm != 0, given(args.grad_key_norm_bias, args.key_norm_bias), answer.key_norm_bias}} {}
+                    {wanted && p.key_norm != 0, given(args.grad_key_norm_bias, args.key_norm_bias), answer.key_norm_bias}},
+          expression_(wanted ? expression_of(p) : nullptr) {
+        answer.tables.resize(expression_ != nullptr ? expression_->gradients.size() : 0);
+        for (size_t i = 0; i < answer.tables.size(); i++) {
+            tables_.emplace_back(true, args.expression_tensors[expression_->gradients[i]], answer.tables[i]);
+        }
+    }
 
     void add(const GradientRow<Real> &row) {
         if (bias_.exists() || slopes_.exists()) {
             add_logits(row);
+        }
+        if (!tables_.empty()) {
+            add_tables(row);
         }
         if (sinks_.exists()) {
             const Real weight = args_.sinks.data == nullptr ? Real(0) : std::exp(Real(*element(args_.sinks, row.h)) - row.lse);
@@ -79,6 +90,9 @@ public:
     void finish() {
         for (Sum *sum : {&bias_, &slopes_, &sinks_, &gate_, &head_gate_, &query_norm_[0], &query_norm_[1], &key_norm_[0], &key_norm_[1]}) {
             sum->finish();
+        }
+        for (Sum &sum : tables_) {
+            sum.finish();
         }
     }
 
@@ -145,6 +159,31 @@ private:
         }
     }
 
+    void add_tables(const GradientRow<Real> &row) {
+        ExpressionPoint<Real> point = expression_point<Real>(p_, args_, row.b, row.h, row.q);
+        for (size_t i = 0; i < row.grad_logits.size(); i++) {
+            if (row.weights.seen[i] == 0) {
+                continue;
+            }
+            const Real gradient = row.grad_logits[i];
+            const double change =
+                std::hypot(double(row.weights.weights[i]) * row.of_sums, (row.weights.rounding + f32_unit) * std::abs(double(gradient)));
+            point.kv = static_cast<int64_t>(i);
+            point.score = row.weights.scores[i];
+            const OnRead<Real> add = [&](size_t tensor, std::initializer_list<int64_t> index, Real derivative) {
+                const auto at = std::find(expression_->gradients.begin(), expression_->gradients.end(), tensor);
+                const double size = std::abs(double(derivative));
+                tables_[static_cast<size_t>(at - expression_->gradients.begin())].add(index, gradient * derivative, change * size,
+                                                                                      std::abs(double(gradient)) * size);
+            };
+            if constexpr (std::is_same_v<Real, double>) {
+                expression_->reads(point, add);
+            } else {
+                expression_->reads_f32(point, add);
+            }
+        }
+    }
+
     // With out = gate * result, the derivative of the sigmoid is gate * (1 - gate): of the gate's logits by out as it is given. A gate of a
     // head may be 0, so that the result is made again.
     void add_gates(const GradientRow<Real> &row) {
@@ -191,6 +230,8 @@ private:
     const Problem &p_;
     const polyhead_args &args_;
     Sum bias_, slopes_, sinks_, gate_, head_gate_, query_norm_[2], key_norm_[2];
+    const ExpressionCase *expression_;
+    std::vector<Sum> tables_;
 };
 
 } // namespace polyhead::test

@@ -251,6 +251,7 @@ template <class Real> void RowAttention<Real>::apply_expression(int64_t b, int64
         return;
     }
     ExpressionPoint<Real> point = expression_point<Real>(p_, args_, b, h, q);
+    scores_ = logits_;
     for (size_t n = 0; n < logits_.size(); n++) {
         point.kv = static_cast<int64_t>(n);
         point.score = logits_[n];
@@ -426,6 +427,7 @@ const RowWeights<Real> &RowAttention<Real>::weigh(const Real *query, const HeadK
     weights_.seen = seen_;
     weights_.slopes = slopes_;
     weights_.kinks = kinks_;
+    weights_.scores = scores_;
     weights_.weights.assign(logits.size(), Real(0));
     for (size_t n = 0; n < logits.size(); n++) {
         if (seen_[n] != 0) {

@@ -39,6 +39,7 @@ template <class Real> struct RowWeights {
     std::vector<uint8_t> seen;
     std::vector<Real> weights; // exp(logit - lse), of a key that is not seen 0
     std::vector<Real> slopes;  // derivative of the logit by the scaled score: of softcap and expression
+    std::vector<Real> scores;  // what the expression reads, where there is one
     std::vector<Real> kinks;   // how far a slope jumps where a score is rounded to f32: where an expression has two branches
     bool empty;                // it sees no key
     double rounding;           // change of a weight, relative, when its logit is rounded to f32
@@ -111,7 +112,7 @@ private:
     int32_t storage_;
     int64_t first_entry_; // of the sums of scores
     Real scale_;
-    std::vector<Real> logits_, slopes_, kinks_;
+    std::vector<Real> logits_, slopes_, kinks_, scores_;
     std::vector<uint8_t> seen_;
     Real row_sum_ = 0;
     RowResult<Real> result_;

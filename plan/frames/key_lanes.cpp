@@ -62,7 +62,8 @@ int splits_of(const Problem &p) {
 
 // Elements of one multiply-add. Normalised and rotated heads, what gates multiply, and what linear layers leave to attention are floats.
 int gradient_pair_of(const Problem &p, const Machine &machine) {
-    const bool as_stored = contract::by_heads(p) && p.rope == POLYHEAD_NO_ROPE && !contract::normalises(p) && p.gate == POLYHEAD_NO_GATE && p.head_gate == 0;
+    const bool as_stored =
+        contract::by_heads(p) && p.rope == POLYHEAD_NO_ROPE && !contract::normalises(p) && p.gate == POLYHEAD_NO_GATE && p.head_gate == 0;
     const bool pairs = as_stored && machine.multiplies_pairs(p.dtype);
     return pairs ? 2 : 1;
 }
@@ -133,6 +134,16 @@ int copied_gradient_words(const Problem &p, const Tiling &t, int lanes, int entr
 
 bool stages_gradient_rows(const Problem &p, const Tiling &t) {
     return p.dtype != POLYHEAD_F32 || p.head_dim != p.head_dim_v || gradient_width(p, t) != p.head_dim;
+}
+
+TableTile table_tile(language::Follows follows, int elements_of_pairs, int q_tile, int kv_tile, int width, int grad_rows) {
+    using language::Follows;
+    const int elements = follows == Follows::queries     ? q_tile
+                         : follows == Follows::diagonals ? q_tile + kv_tile
+                         : follows == Follows::pairs     ? elements_of_pairs
+                                                         : kv_tile;
+    const bool moves = follows != Follows::nothing && follows != Follows::pairs;
+    return {elements, in_whole(in_whole(elements + (moves ? width - 1 : 0), width) / width, grad_rows)};
 }
 
 const Frame &key_lanes_frame() {

@@ -1,6 +1,7 @@
 // Numbers of the frame "key lanes" that follow from problem and tiling.
 #pragma once
 
+#include "../language/reads.h"
 #include "../problem.h"
 #include "../tiling.h"
 
@@ -14,5 +15,11 @@ int gradient_words(const Problem &problem, const Tiling &tiling, int lanes);
 int copied_gradient_words(const Problem &problem, const Tiling &tiling, int lanes, int entries);
 // Query, key, value and grad_out are read from copies: floats, in rows of that width. Otherwise as they lie.
 bool stages_gradient_rows(const Problem &problem, const Tiling &tiling);
+// A read of a tensor whose gradient is wanted: elements of a line of sums to which a tile adds, and rows of that width for them, in whole
+// register tiles wherever the line of the tile begins in that of the head.
+struct TableTile {
+    int elements, rows;
+};
+TableTile table_tile(language::Follows follows, int elements_of_pairs, int q_tile, int kv_tile, int width, int grad_rows);
 
 } // namespace polyhead::gen

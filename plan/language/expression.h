@@ -18,6 +18,9 @@ struct ExpressionTensor {
     int dtype;
     int rank;
     int extents[4];
+    bool gradient = false; // the text asks for it: `grad NAME`
+
+    std::string gradient_name() const { return "grad_" + name; }
 };
 
 // A parsed and checked text; copies share it. generators/expressions/ has its values and the bounds that follow from it.

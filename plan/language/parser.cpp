@@ -30,7 +30,7 @@ constexpr VariableName variables[] = {{"score", Variable::score},
 struct Word {
     const char *name;
 };
-constexpr Word words[] = {{"and"}, {"or"}, {"not"}, {"true"}, {"false"}, {"tensor"}, {"let"}, {"mask"}, {"source"}};
+constexpr Word words[] = {{"and"}, {"or"}, {"not"}, {"true"}, {"false"}, {"tensor"}, {"let"}, {"mask"}, {"source"}, {"grad"}};
 
 template <class List> auto find_name(const List &list, const std::string &name) {
     const auto found = std::find_if(std::begin(list), std::end(list), [&](const auto &entry) { return entry.name == name; });

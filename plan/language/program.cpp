@@ -1,6 +1,7 @@
 // User expressions: statements, each on a line or behind a `;`.
 #include "program.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <polyhead/c_api.h>
@@ -57,8 +58,11 @@ private:
             result("mask", &program_->mask);
         } else if (parser_.is("source")) {
             source();
+        } else if (parser_.is("grad")) {
+            parser_.take();
+            gradient();
         } else {
-            parser_.fail_expecting("tensor, let, score or mask");
+            parser_.fail_expecting("tensor, let, score, mask or grad");
         }
     }
 
@@ -77,6 +81,20 @@ private:
                                          "--expression-library (EXPRESSION_SOURCE in CMake)");
         } else if ((before.score && before.score != program_->score) || (before.mask && before.mask != program_->mask)) {
             parser_.fail(name.place, "the source defines score or mask again, expected each of them once");
+        }
+    }
+
+    // Of a tensor that is declared before. A kernel that computes no gradients takes no notice of it, so that one text serves both.
+    void gradient() {
+        const Token name = parser_.take();
+        const auto found = std::find_if(parser_.tensors.begin(), parser_.tensors.end(),
+                                        [&](const ExpressionTensor &tensor) { return tensor.name == name.text; });
+        if (found == parser_.tensors.end()) {
+            parser_.fail(name.place, "grad: found '" + name.text + "', expected a tensor that is declared above");
+        } else if (found->dtype != POLYHEAD_F32) {
+            parser_.fail(name.place, "grad: '" + name.text + "' holds no numbers of f32, which alone have a gradient");
+        } else {
+            found->gradient = true;
         }
     }
 

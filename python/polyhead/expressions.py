@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, Callable, Mapping, Union
+from typing import Any, Callable, Mapping, Sequence, Union
 
 from . import _arrays
 from .error import refuse
@@ -104,8 +104,8 @@ def sqrt(x: Value) -> Term: return Term("sqrt(%s)" % _term(x).text, "float")
 def floor(x: Value) -> Term: return Term("floor(%s)" % _term(x).text, "int")
 
 
-def text_of(function: Callable[..., Any], tensors: Mapping[str, Any]) -> str:
-    """The text of the expression that a function defines."""
+def text_of(function: Callable[..., Any], tensors: Mapping[str, Any], fixed: Sequence[str] = ()) -> str:
+    """The text of the expression that a function defines. fixed: tensors that are declared with their extents."""
     arguments, declared = {}, []
     for name in inspect.signature(function).parameters:
         known = ALIASES.get(name, name)
@@ -115,8 +115,8 @@ def text_of(function: Callable[..., Any], tensors: Mapping[str, Any]) -> str:
             array = tensors[name]
             _arrays.require_arrays(**{name: array})
             kind = {"bool": "bool", "int32": "int", "int64": "int"}.get(_arrays.dtype_name(array), "float")
-            rank = len(array.shape)
-            declared.append("tensor %s: %s%s" % (name, DTYPES[kind], "[%s]" % ", ".join("*" * rank) if rank else ""))
+            rank, extents = len(array.shape), [str(extent) if name in fixed else "*" for extent in array.shape]
+            declared.append("tensor %s: %s%s" % (name, DTYPES[kind], "[%s]" % ", ".join(extents) if rank else ""))
             arguments[name] = Tensor(name, kind, rank)
         else:
             raise refuse("expression: unknown parameter %s; known are %s, and the tensors of the call" % (name, ", ".join(NAMES)))

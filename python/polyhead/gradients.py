@@ -6,6 +6,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _arrays, attention, options
 from .error import Error, refuse, renamed
+from .expressions import text_of
 from .kernel import kernel_of
 
 # What sdpa_backward() calls the gradients that are asked for: field of the problem, argument of the call, of what.
@@ -33,8 +34,9 @@ def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse
 
     Returns (grad_query, grad_key, grad_value), new arrays of the shape and dtype of query, key and value; with return_grads, of the names
     "bias", "alibi_slopes", "sinks", "gate", "query_norm_weight", "query_norm_bias", "key_norm_weight" and "key_norm_bias", those too, in
-    that order, of the shapes of what they are gradients of. Gradients of pairs that do not take part, of rows that see no key and of keys
-    that nobody sees are 0. Sums are float32; 16-bit gradients are rounded once.
+    that order, of the shapes of what they are gradients of, and then those of tensors of the expression, by their names and in the order
+    of return_grads. Gradients of pairs that do not take part, of rows that see no key and of keys that nobody sees are 0. Sums are
+    float32; 16-bit gradients are rounded once.
     """
     given = locals()
     options.check("sdpa_backward", given)
@@ -65,13 +67,14 @@ def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse
 
 
 def _add_others(o: dict[str, Any], names: Sequence[str], fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:
-    """The gradients that are asked for, in the order of RETURNED."""
+    """The gradients that are asked for, in the order of RETURNED, then those of tensors of the expression."""
+    tables = {name: array for name, array in (o["tensors"] or {}).items() if name not in RETURNED or o[RETURNED[name][2]] is None}
     for name in names:
-        if name not in RETURNED:
-            raise refuse("return_grads: found %r, expected %s" % (name, options.one_of(*RETURNED).expected))
+        if name not in RETURNED and name not in tables:
+            raise refuse("return_grads: found %r, expected %s" % (name, options.one_of(*RETURNED, *tables).expected))
     others = []
     for name, (field, argument, of) in RETURNED.items():
-        if name not in names:
+        if name not in names or name in tables:
             continue
         if o[of] is None:
             raise refuse("return_grads: found %s without %s, expected both" % (name, of), "WRONG_OPERATION")
@@ -84,6 +87,13 @@ def _add_others(o: dict[str, Any], names: Sequence[str], fields: dict[str, Any],
         for kind in ("_weight", "_bias") if o[of] == "layer" else ("_weight",):
             if "grad_" + of in fields and "grad_" + of + kind not in arguments:
                 arguments["grad_" + of + kind] = _arrays.empty(o["query"], (fields["head_dim"],), "float32")
+    wanted = [name for name in dict.fromkeys(names) if name in tables]
+    if wanted:
+        if callable(o["expression"]):
+            fields["expression"] = text_of(o["expression"], o["tensors"], wanted)
+        fields["expression"] += "".join("\ngrad %s" % name for name in wanted)
+        arguments["gradients"] = {name: _arrays.empty(o["query"], tables[name].shape, "float32") for name in wanted}
+        others.extend(arguments["gradients"].values())
     return others
 
 

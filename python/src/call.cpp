@@ -1,6 +1,7 @@
 // Reads the arguments of a call and runs it.
 #include "call.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace polyhead::python {
@@ -63,12 +64,15 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
     args_ = polyhead_args_of(table_.problem.op);
     args_.device = device_ ? device_->raw() : nullptr;
     expression_tensors_.resize(size_t(table_.num_declarations));
+    expression_gradients_.resize(size_t(std::count_if(table_.declarations, table_.declarations + table_.num_declarations,
+                                                      [](const polyhead_declaration &declared) { return declared.gradient; })));
     for (const auto &[key, value] : arguments) {
         const auto name = nb::cast<std::string>(key);
-        if (name == "tensors" && nb::isinstance<nb::dict>(value)) {
+        const bool gradients = name == "gradients";
+        if ((name == "tensors" || gradients) && nb::isinstance<nb::dict>(value)) {
             for (const auto &[tensor, array] : nb::cast<nb::dict>(value)) {
                 const auto declared = nb::cast<std::string>(tensor);
-                if (!array.is_none() && !read_expression_tensor(declared, array)) {
+                if (!array.is_none() && !(gradients ? read_gradient(declared, array) : read_expression_tensor(declared, array))) {
                     unexpected(declared);
                 }
             }
@@ -78,6 +82,8 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
     }
     args_.expression_tensors = expression_tensors_.data();
     args_.num_expression_tensors = table_.num_declarations;
+    args_.expression_gradients = expression_gradients_.data();
+    args_.num_expression_gradients = int32_t(expression_gradients_.size());
 }
 
 bool CallArguments::read_number(const std::string &name, nb::handle value) {
@@ -147,6 +153,23 @@ bool CallArguments::read_expression_tensor(const std::string &name, nb::handle v
             expression_tensors_[size_t(i)] = array.tensor();
             return true;
         }
+    }
+    return false;
+}
+
+// Of the declared tensor of this name.
+bool CallArguments::read_gradient(const std::string &name, nb::handle value) {
+    size_t place = 0;
+    for (int32_t i = 0; i < table_.num_declarations; ++i) {
+        const polyhead_declaration &declared = table_.declarations[i];
+        if (declared.gradient && name == declared.name) {
+            Array &array = arrays_.emplace_back(declared.gradient, value, Access::write);
+            array.place(device_.get());
+            array.want(Element(POLYHEAD_F32));
+            expression_gradients_[place] = array.tensor();
+            return true;
+        }
+        place += declared.gradient ? 1 : 0;
     }
     return false;
 }

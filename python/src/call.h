@@ -42,6 +42,7 @@ private:
     bool read_attention_number(const std::string &name, nb::handle value);
     bool read_tensor(const std::string &name, nb::handle value);
     bool read_expression_tensor(const std::string &name, nb::handle value);
+    bool read_gradient(const std::string &name, nb::handle value);
     void fill(); // what the runtime reads: key lengths, among others
     // What the runtime cannot see, because it gets converted copies: an output that lies over another tensor or over itself.
     void check_converted() const;
@@ -54,7 +55,7 @@ private:
     nb::object weights_; // others may take them out of the caller's dict while the call runs
     Layout layout_;
     std::deque<Array> arrays_;
-    std::vector<polyhead_tensor> expression_tensors_;
+    std::vector<polyhead_tensor> expression_tensors_, expression_gradients_;
     polyhead_args args_;
 };
 

@@ -96,6 +96,10 @@ Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape
     add_expression_tensors(kernel, problem, args, shape);
     add_numbers(problem, args);
     add_rows(result_rows);
+    for (int32_t i = 0; i < kernel.num_gradients; ++i) {
+        add_tensor(kernel.gradient_name(kernel.gradients[i]), args.expression_gradients[i], true);
+        sources_[num_buffers_ - 1].expression_gradient = i;
+    }
 }
 
 // Arguments that the entry gets lie in this object: their places are those of the other one.
@@ -106,8 +110,10 @@ Call::Call(const Call &planned, const polyhead_problem &problem, const polyhead_
         buffers_[i] = planned.buffers_[i];
         if (source.weights) {
             buffers_[i].host = static_cast<uint8_t *>(const_cast<void *>(args.weights->data)) + planned.ranges_[i].first;
-        } else if (source.tensor || source.expression_tensor >= 0) {
-            const polyhead_tensor &tensor = source.tensor ? args.*source.tensor : args.expression_tensors[source.expression_tensor];
+        } else if (source.tensor || source.expression_tensor >= 0 || source.expression_gradient >= 0) {
+            const polyhead_tensor &tensor = source.tensor                   ? args.*source.tensor
+                                            : source.expression_tensor >= 0 ? args.expression_tensors[source.expression_tensor]
+                                                                            : args.expression_gradients[source.expression_gradient];
             buffers_[i].host = reinterpret_cast<uint8_t *>(elements(tensor, dtype_bytes(tensor.dtype)));
         }
     }
@@ -122,7 +128,7 @@ KernelBuffer *Call::new_buffer(const DeviceRange &range, const polyhead_device *
     ranges_[num_buffers_] = range;
     on_device_[num_buffers_] = device != nullptr;
     neutral_[num_buffers_] = nullptr;
-    sources_[num_buffers_] = {nullptr, -1, false};
+    sources_[num_buffers_] = {nullptr, -1, -1, false};
     KernelBuffer *buffer = &buffers_[num_buffers_];
     *buffer = KernelBuffer{};
     if (!device) { // Halide has no const buffers; inputs are only read

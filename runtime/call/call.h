@@ -36,7 +36,7 @@ public:
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
     // A context, every tensor, and every number.
-    static constexpr int most_buffers = static_cast<int>(most_entry_tensors()) + most_expression_tensors;
+    static constexpr int most_buffers = static_cast<int>(most_entry_tensors()) + 2 * most_expression_tensors;
     static constexpr int most_arguments = 1 + most_buffers + static_cast<int>(num_numbers);
 
 private:
@@ -57,6 +57,7 @@ private:
     struct Source {
         polyhead_tensor polyhead_args::*tensor; // null: another
         int32_t expression_tensor;              // -1: another
+        int32_t expression_gradient;            // the same
         bool weights;
     };
 

@@ -71,7 +71,7 @@ void CallInParts::divide_sequences() noexcept {
         Part part{b, 1, shape_.packed_q, shape_.packed_kv, {}, {}};
         part.queries = part.packed_q ? tokens_of(args_.cu_seqlens_q, b, shape_.seq_len_q) : Tokens{0, shape_.seq_len_q};
         part.keys = part.packed_kv ? tokens_of(args_.cu_seqlens_kv, b, shape_.seq_len_kv) : Tokens{0, shape_.seq_len_kv};
-        if (part.queries.each == 0 && (!shape_.backward || part.keys.each == 0)) {
+        if (!shape_.sums_rows && part.queries.each == 0 && (!shape_.backward || part.keys.each == 0)) {
             continue;
         }
         Part *const last = count_ > 0 ? &parts_[count_ - 1].part : nullptr;
@@ -198,12 +198,12 @@ bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, 
         }
     }
     const int64_t of_row = linear ? 1 : (shape_.seq_len_q + queries - 1) / queries, parts = (rows + each - 1) / each;
-    if (const TensorRow *const sum = rows > each ? summed_result(kernel_, args_, shape_) : nullptr) {
+    if (const char *const sum = rows > each ? summed_result(kernel_, args_, shape_) : nullptr) {
         return refuse(
             status, POLYHEAD_UNSUPPORTED,
             "%s: extent %lld of dimension 0, expected at most %lld, the limit of memory in one piece where %s is a sum over batch "
             "rows: split the batch",
-            first_tensor_name(kernel_.problem), static_cast<long long>(rows), static_cast<long long>(each), sum->name);
+            first_tensor_name(kernel_.problem), static_cast<long long>(rows), static_cast<long long>(each), sum);
     }
     if (!check_divisible(kernel_, rows, each, "of memory in one piece", status) || !hold_parts(parts * of_row, status)) {
         return false;

@@ -16,6 +16,9 @@ CallTensors::CallTensors(const KernelTable &kernel, const polyhead_args &args) n
     for (const TensorRow &row : kernel.tensors &result_rows) {
         add(said_of(row), args.*row.tensor);
     }
+    for (int32_t i = 0; i < kernel.num_gradients; ++i) {
+        add(kernel.gradient_name(kernel.gradients[i]), args.expression_gradients[i]);
+    }
 }
 
 void CallTensors::add(const char *name, const polyhead_tensor &tensor) noexcept {

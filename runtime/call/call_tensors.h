@@ -28,7 +28,7 @@ public:
 private:
     void add(const char *name, const polyhead_tensor &tensor) noexcept;
 
-    static constexpr size_t most = num_tensors + most_expression_tensors;
+    static constexpr size_t most = num_tensors + 2 * most_expression_tensors;
     NamedTensor tensors_[most];
     int count_ = 0, first_output_ = 0;
 };

@@ -1,6 +1,7 @@
 // Reads the table of a kernel.
 #include "kernel_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -77,6 +78,12 @@ bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noe
     num_variants = rest->num_variants;
     first_entry = num_variants > 0 ? rest->variants->entry : nullptr;
     num_declarations = rest->num_declarations;
+    num_gradients = 0;
+    for (int32_t i = 0; i < std::min(num_declarations, contract::most_expression_tensors); ++i) {
+        if (gradient_name(i)) {
+            gradients[num_gradients++] = i;
+        }
+    }
     expression_facts = rest->expression_facts;
     problem = with_defaults(*given_problem);
     problem.size = sizeof problem;

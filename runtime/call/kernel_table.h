@@ -33,6 +33,11 @@ struct KernelTable {
     // that the kernel is, so no other kernel has this entry.
     bool same(const polyhead_kernel *table) const noexcept;
 
+    // The name of the gradient of a declared tensor, or null where none is written.
+    const char *gradient_name(int32_t declared) const noexcept {
+        return declarations.bytes() >= sizeof(polyhead_declaration) ? declarations[declared].gradient : nullptr;
+    }
+
     // The expression uses b otherwise than as the index of a dimension that is declared as b: a part of the batch gives other answers.
     bool reads_batch_row() const noexcept { return (expression_facts & POLYHEAD_EXPRESSION_BATCH_ROW) != 0; }
 
@@ -41,6 +46,7 @@ struct KernelTable {
     Rows<polyhead_variant> variants;
     Rows<polyhead_declaration> declarations;
     int32_t num_variants = 0, num_declarations = 0;
+    int32_t gradients[contract::most_expression_tensors] = {}, num_gradients = 0; // declarations of tensors with one
     int (*first_entry)(void **argv) = nullptr;
     uint32_t expression_facts = 0;
     polyhead_problem problem{};             // every default is written out

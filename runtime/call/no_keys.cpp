@@ -148,6 +148,11 @@ size_t bytes_without_keys(const polyhead_problem &problem, const polyhead_args &
             most = std::max(most, source_bytes(tensor));
         }
     }
+    for (int32_t i = 0; i < args.num_expression_gradients; ++i) {
+        const polyhead_tensor &tensor = args.expression_gradients[i];
+        row_bytes = std::max(row_bytes, static_cast<size_t>(tensor.shape[tensor.rank - 1]) * bias_element_bytes);
+        most = std::max(most, source_bytes(tensor));
+    }
     return row_bytes + most;
 }
 
@@ -168,6 +173,13 @@ void answer_without_keys(const polyhead_problem &problem, const polyhead_args &a
         if (row_of(result, problem, args, row, width, status)) {
             fill(tensor, row, width, source, args.device, status);
         }
+    }
+    for (int32_t i = 0; i < args.num_expression_gradients; ++i) { // on a CPU, where nothing fails
+        const polyhead_tensor &tensor = args.expression_gradients[i];
+        const int64_t width = tensor.shape[tensor.rank - 1];
+        auto *const row = static_cast<char *>(memory);
+        row_of_zeros(row, width);
+        fill(tensor, row, width, row + (all - source_bytes(tensor)), args.device, status);
     }
 }
 

@@ -44,12 +44,15 @@ private:
 
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
 template <typename Args, typename Tensor, typename Visit>
-void for_each_tensor(const KernelTable &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
+void for_each_tensor(const KernelTable &kernel, Args *args, Tensor *of_expression, Tensor *gradients, const Visit &visit) noexcept {
     for (const TensorRow &row : kernel.tensors & ~host_rows) {
         visit(&(args->*row.tensor), Dimensions(row, kernel.problem));
     }
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         visit(&of_expression[i], Dimensions(kernel.declarations[i]));
+    }
+    for (int32_t i = 0; i < kernel.num_gradients; ++i) {
+        visit(&gradients[i], Dimensions(kernel.declarations[kernel.gradients[i]]));
     }
 }
 
@@ -96,8 +99,10 @@ void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &par
 PartOfCall::PartOfCall(const KernelTable &kernel, const polyhead_args &args, const Part &part) noexcept : args_(args) {
     std::copy_n(args.expression_tensors, kernel.num_declarations, expression_tensors_);
     args_.expression_tensors = expression_tensors_;
+    std::copy_n(args.expression_gradients, kernel.num_gradients, expression_gradients_);
+    args_.expression_gradients = expression_gradients_;
     args_.cu_seqlens_q = args_.cu_seqlens_kv = polyhead_tensor{};
-    for_each_tensor(kernel, &args_, expression_tensors_, [&](polyhead_tensor *tensor, const Dimensions &dimensions) {
+    for_each_tensor(kernel, &args_, expression_tensors_, expression_gradients_, [&](polyhead_tensor *tensor, const Dimensions &dimensions) {
         if (!absent(*tensor)) {
             take(tensor, dimensions, part);
         }
@@ -121,17 +126,24 @@ bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) no
     return own && p.seq_len_q == 0 && !expression && (!knows_positions(p) || (p.position_offsets && !args.position_offsets.device));
 }
 
-const TensorRow *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
-    for (const TensorRow &row : kernel.tensors &result_rows) {
-        const polyhead_tensor &tensor = args.*row.tensor;
-        const Dimensions dimensions(row, kernel.problem);
-        bool divided = shape.batch <= 1;
+const char *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
+    const auto divided = [&](const polyhead_tensor &tensor, const Dimensions &dimensions) {
+        bool found = shape.batch <= 1;
         for (int i = 0; i < dimensions.of(tensor); ++i) {
             const int32_t declared = dimensions.at(tensor, i);
-            divided = divided || (!dimensions.spread(tensor, i) && (declared == B || is_packed(declared, shape)));
+            found = found || (!dimensions.spread(tensor, i) && (declared == B || is_packed(declared, shape)));
         }
-        if (!divided) {
-            return &row;
+        return found;
+    };
+    for (const TensorRow &row : kernel.tensors &result_rows) {
+        if (!divided(args.*row.tensor, Dimensions(row, kernel.problem))) {
+            return row.name;
+        }
+    }
+    for (int32_t i = 0; i < kernel.num_gradients; ++i) {
+        const int32_t declared = kernel.gradients[i];
+        if (!divided(args.expression_gradients[i], Dimensions(kernel.declarations[declared]))) {
+            return kernel.gradient_name(declared);
         }
     }
     return nullptr;
@@ -139,15 +151,16 @@ const TensorRow *summed_result(const KernelTable &kernel, const polyhead_args &a
 
 bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
     bool can = true;
-    for_each_tensor(kernel, &args, args.expression_tensors, [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
-        bool batch = false, packed = false;
-        for (int i = 0; i < dimensions.of(*tensor); ++i) {
-            const int32_t declared = dimensions.at(*tensor, i);
-            batch = batch || declared == B;
-            packed = packed || (!dimensions.spread(*tensor, i) && is_packed(declared, shape));
-        }
-        can = can && (absent(*tensor) || batch || !packed);
-    });
+    for_each_tensor(kernel, &args, args.expression_tensors, args.expression_gradients,
+                    [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
+                        bool batch = false, packed = false;
+                        for (int i = 0; i < dimensions.of(*tensor); ++i) {
+                            const int32_t declared = dimensions.at(*tensor, i);
+                            batch = batch || declared == B;
+                            packed = packed || (!dimensions.spread(*tensor, i) && is_packed(declared, shape));
+                        }
+                        can = can && (absent(*tensor) || batch || !packed);
+                    });
     return can;
 }
 

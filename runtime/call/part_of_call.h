@@ -38,15 +38,15 @@ private:
     void keep_positions(const polyhead_problem &problem, const polyhead_args &whole, const Part &part) noexcept;
 
     polyhead_args args_;
-    polyhead_tensor expression_tensors_[most_expression_tensors];
+    polyhead_tensor expression_tensors_[most_expression_tensors], expression_gradients_[most_expression_tensors];
     int32_t offset_ = 0;
 };
 
 // True where a batch row may be divided by its queries: they are free, and do not tell by themselves which they are.
 bool can_divide_queries(const polyhead_problem &problem, const polyhead_args &args) noexcept;
 
-// A result that no part of a call has a part of: a sum over batch rows, or sequences. Null: there is none.
-const TensorRow *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
+// The name of a result that no part of a call has a part of: a sum over batch rows, or sequences. Null: there is none.
+const char *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
 
 // True when a part of several sequences is one call: every packed tensor has a dimension for the batch.
 bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;

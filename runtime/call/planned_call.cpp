@@ -1,6 +1,7 @@
 // Plans: calls whose form was checked before.
 #include "planned_call.h"
 
+#include <algorithm>
 #include <new>
 
 #include "../memory/memory.h"
@@ -66,6 +67,8 @@ polyhead_plan::polyhead_plan(const KernelTable &kernel, const polyhead_args &arg
         expression_tensors_[i] = args.expression_tensors[i];
     }
     form_.expression_tensors = expression_tensors_;
+    std::copy_n(args.expression_gradients, kernel_.num_gradients, expression_gradients_);
+    form_.expression_gradients = expression_gradients_;
     form_.plan = nullptr;
     const bool keys_counted = !absent(args.kv_lengths) || kernel_.problem.cache != 0;
     if (args.device || shape_.ragged() || shape_.nothing_to_do() || shape_.no_pairs() || keys_counted) {
@@ -99,6 +102,12 @@ bool polyhead_plan::check_form(const polyhead_args &args, polyhead_status *statu
     }
     for (int32_t i = 0; i < kernel_.num_declarations; ++i) {
         if (!check_same_form(kernel_.declarations[i].name, args.expression_tensors[i], expression_tensors_[i], status)) {
+            return false;
+        }
+    }
+    for (int32_t i = 0; i < kernel_.num_gradients; ++i) {
+        const char *const name = kernel_.gradient_name(kernel_.gradients[i]);
+        if (!check_same_form(name, args.expression_gradients[i], expression_gradients_[i], status)) {
             return false;
         }
     }

@@ -45,6 +45,7 @@ private:
     polyhead_args form_;
     polyhead_weights weights_{};
     polyhead_tensor expression_tensors_[polyhead::runtime::most_expression_tensors];
+    polyhead_tensor expression_gradients_[polyhead::runtime::most_expression_tensors];
     polyhead::runtime::CallShape shape_;
     const polyhead_variant *variant_ = nullptr;
     polyhead::runtime::CpuBytes bytes_;

@@ -134,6 +134,7 @@ bool validate(const KernelTable &kernel, const polyhead_args &args, const Resour
         return false;
     }
     *shape = bound.shape();
+    shape->sums_rows = shape->sums_rows || kernel.num_gradients > 0;
     // What tensors of packed tokens hold is checked in parts, as distances are.
     return (!shape->ragged() || check_ragged(kernel, args, *shape, status)) && check_other_tensors(kernel, bound, args, status) &&
            check_contents(kernel, bound.problem(), args, resources, *shape, status);

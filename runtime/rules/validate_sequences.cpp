@@ -54,8 +54,8 @@ bool check_ragged(const KernelTable &kernel, const polyhead_args &args, const Ca
                       "%s: given, expected none, because the kernel's expression uses b otherwise than as the index of a dimension b",
                       given);
     }
-    if (const TensorRow *const sum = summed_result(kernel, args, shape)) { // every sequence would begin it anew
-        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because %s is a sum over all sequences", given, sum->name);
+    if (const char *const sum = summed_result(kernel, args, shape)) { // every sequence would begin it anew
+        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because %s is a sum over all sequences", given, sum);
     }
     if (shape.reads_nothing()) {
         return true;

@@ -99,6 +99,23 @@ bool check_expression_tensors(const KernelTable &kernel, const BoundExtents &bou
     return true;
 }
 
+// The gradients of tensors of the expression have their shapes.
+bool check_expression_gradients(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    for (int32_t i = 0; i < kernel.num_gradients; ++i) {
+        const int32_t declared = kernel.gradients[i];
+        const polyhead_tensor &of = args.expression_tensors[declared];
+        const char *const of_name = kernel.declarations[declared].name;
+        TensorRule rule{kernel.gradient_name(declared), &args.expression_gradients[i], POLYHEAD_F32, Role::output, of.rank, {}};
+        for (int d = 0; d < of.rank; ++d) {
+            rule.extents[d] = {of.shape[d], of_name};
+        }
+        if (!check_tensor(rule, status)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // Both tables have the same rows, and at least one.
 bool check_rope_tables(const polyhead_args &args, polyhead_status *status) noexcept {
     const int64_t rows = args.rope_cos.shape[0];
@@ -148,6 +165,20 @@ bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead
     return true;
 }
 
+// Tensors of the expression, or their gradients: as many as the kernel has, and an array of them.
+bool check_number(const char *name, int32_t found, int32_t expected, const void *array, const char *why, polyhead_status *status) noexcept {
+    if (found != expected) {
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: %d given, expected %d, which the kernel's expression %s", name, found,
+                      expected, why);
+    }
+    if (expected > most_expression_tensors) {
+        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: the kernel declares %d, expected at most %d", name, expected,
+                      most_expression_tensors);
+    }
+    return expected == 0 || array ||
+           refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected an array of %d tensors", name, expected);
+}
+
 } // namespace
 
 bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
@@ -160,17 +191,10 @@ bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhea
     if (!has_weights(problem) && args.weights) {
         return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel %s", what_op(problem.op));
     }
-    const int32_t found = args.num_expression_tensors, expected = kernel.num_declarations;
-    if (found != expected) {
-        return refuse(status, POLYHEAD_WRONG_OPERATION, "expression_tensors: %d given, expected %d, which the kernel's expression declares",
-                      found, expected);
-    }
-    if (expected > most_expression_tensors) {
-        return refuse(status, POLYHEAD_UNSUPPORTED, "expression_tensors: the kernel declares %d, expected at most %d", expected,
-                      most_expression_tensors);
-    }
-    return expected == 0 || args.expression_tensors ||
-           refuse(status, POLYHEAD_NULL_POINTER, "expression_tensors: null pointer, expected an array of %d tensors", expected);
+    return check_number("expression_tensors", args.num_expression_tensors, kernel.num_declarations, args.expression_tensors, "declares",
+                        status) &&
+           check_number("expression_gradients", args.num_expression_gradients, kernel.num_gradients, args.expression_gradients, "asks for",
+                        status);
 }
 
 bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
@@ -186,7 +210,7 @@ bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, c
     return check_rows(kernel.tensors & option_rows, bound, args, status) &&
            (bound.problem().rope == POLYHEAD_NO_ROPE || check_rope_tables(args, status)) &&
            check_expression_tensors(kernel, bound, args, status) && check_rows(kernel.tensors & result_rows, bound, args, status) &&
-           check_gradients(bound.problem(), args, bound.shape(), status);
+           check_gradients(bound.problem(), args, bound.shape(), status) && check_expression_gradients(kernel, args, status);
 }
 
 } // namespace polyhead::runtime

@@ -353,8 +353,9 @@ std::string run_packed(const Subject &subject, PackedCall &call, int threads, co
 
 bool takes_packed_tokens(const Problem &problem) {
     // EXCLUDED: gradients that may be sums over sequences: POLYHEAD_UNSUPPORTED (runtime/rules/validate_sequences.cpp)
-    const bool sums = problem.grad_score_bias != 0 || problem.grad_alibi != 0 || problem.grad_sinks != 0 || problem.grad_query_norm != 0 ||
-                      problem.grad_key_norm != 0;
+    const bool tables = has_expression(problem) && !expression_of(problem)->gradients.empty(),
+               sums = problem.grad_score_bias != 0 || problem.grad_alibi != 0 || problem.grad_sinks != 0 || problem.grad_query_norm != 0 ||
+                      problem.grad_key_norm != 0 || tables;
     return is_sdpa(problem) && problem.scores == POLYHEAD_NO_SCORES && problem.weights_mean == 0 && !sums;
 }
 

@@ -53,6 +53,13 @@ public:
             add_for_presence("grad_score_bias", p_.grad_score_bias != 0, &polyhead_args::grad_score_bias, true);
             add_for_presence("grad_alibi_slopes", p_.grad_alibi != 0, &polyhead_args::grad_alibi_slopes, true);
             add_for_presence("grad_sinks", p_.grad_sinks != 0, &polyhead_args::grad_sinks, true);
+            if (good_.num_expression_gradients > 0) {
+                add("a gradient of the expression missing", POLYHEAD_WRONG_OPERATION,
+                    [](polyhead_args &a) { a.num_expression_gradients--; });
+                add("gradients of the expression null", POLYHEAD_NULL_POINTER, [](polyhead_args &a) { a.expression_gradients = nullptr; });
+                add("tensors of the expression as its gradients", POLYHEAD_ALIASED,
+                    [](polyhead_args &a) { a.expression_gradients = a.expression_tensors; });
+            }
             add_for_presence("grad_gate", p_.grad_gate != 0, &polyhead_args::grad_gate, true);
             add_for_presence("grad_query_norm_weight", p_.grad_query_norm != 0, &polyhead_args::grad_query_norm_weight, true);
             add_for_presence("grad_key_norm_bias", p_.grad_key_norm != 0 && p_.key_norm == POLYHEAD_LAYER_NORM,

@@ -39,7 +39,7 @@ bool run_fresh(const Subject &subject, Inputs &inputs, const polyhead_args &args
 std::string difference(const Subject &subject, const Bits &a, const Bits &b) {
     for (size_t i = 0; i < a.size(); i++) {
         if (!same_bits(a[i], b[i])) {
-            return outputs_of(subject.problem.op)[i].name;
+            return i < outputs_of(subject.problem.op).size() ? outputs_of(subject.problem.op)[i].name : "a gradient of the expression";
         }
     }
     return "";
@@ -62,8 +62,28 @@ void take_row(polyhead_tensor &tensor, int64_t b) {
     tensor.shape[0] = 1;
 }
 
-// The arguments of batch row b alone. expression_tensors keeps the views that args points to.
-polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t b, std::vector<polyhead_tensor> &expression_tensors) {
+// Views of the tensors of an expression and of their gradients, to which arguments point.
+struct ExpressionViews {
+    std::vector<polyhead_tensor> tensors, gradients;
+
+    // change(view, declaration) of each of the arguments, which get the views.
+    template <class Change> void take(const Problem &problem, polyhead_args *args, Change change) {
+        tensors.assign(args->expression_tensors, args->expression_tensors + args->num_expression_tensors);
+        gradients.assign(args->expression_gradients, args->expression_gradients + args->num_expression_gradients);
+        const ExpressionCase *const expression = expression_of(problem);
+        for (size_t i = 0; i < tensors.size(); i++) {
+            change(tensors[i], expression->tensors[i]);
+        }
+        for (size_t i = 0; i < gradients.size(); i++) {
+            change(gradients[i], expression->tensors[expression->gradients[i]]);
+        }
+        args->expression_tensors = tensors.data();
+        args->expression_gradients = gradients.data();
+    }
+};
+
+// The arguments of batch row b alone. views keeps what args points to.
+polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t b, ExpressionViews &views) {
     polyhead_args args = all;
     for (const CallTensor &input : inputs_of(all.op)) {
         if (has_batch(subject.problem, args.*input.tensor, input.tensor)) {
@@ -80,19 +100,16 @@ polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t 
             take_row(args.*output.tensor, b);
         }
     }
-    expression_tensors.assign(all.expression_tensors, all.expression_tensors + all.num_expression_tensors);
-    const ExpressionCase *expression = expression_of(subject.problem);
-    for (size_t i = 0; i < expression_tensors.size(); i++) {
-        if (expression->tensors[i].rank > 0 && expression->tensors[i].extents[0] == POLYHEAD_EXTENT_B) {
-            take_row(expression_tensors[i], b);
+    views.take(subject.problem, &args, [&](polyhead_tensor &tensor, const polyhead_declaration &declared) {
+        if (declared.rank > 0 && declared.extents[0] == POLYHEAD_EXTENT_B) {
+            take_row(tensor, b);
         }
-    }
-    args.expression_tensors = expression_tensors.data();
+    });
     return args;
 }
 
 // The arguments with fewer keys: whatever has that dimension is a narrower view of the same memory.
-polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t keys, std::vector<polyhead_tensor> &expression_tensors) {
+polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t keys, ExpressionViews &views) {
     const int dim = is_mha(subject.problem) ? 1 : 2;
     polyhead_args args = all;
     if (subject.problem.page_size != 0) {
@@ -115,26 +132,22 @@ polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t
             tensor->shape[tensor->rank - 1] = keys;
         }
     }
-    expression_tensors.assign(all.expression_tensors, all.expression_tensors + all.num_expression_tensors);
-    const ExpressionCase *expression = expression_of(subject.problem);
-    for (size_t i = 0; i < expression_tensors.size(); i++) {
-        for (int32_t d = 0; d < expression->tensors[i].rank; d++) {
-            if (expression->tensors[i].extents[d] == POLYHEAD_EXTENT_KV) {
-                expression_tensors[i].shape[d] = keys;
+    views.take(subject.problem, &args, [&](polyhead_tensor &tensor, const polyhead_declaration &declared) {
+        for (int32_t d = 0; d < declared.rank; d++) {
+            if (declared.extents[d] == POLYHEAD_EXTENT_KV) {
+                tensor.shape[d] = keys;
             }
         }
-    }
-    args.expression_tensors = expression_tensors.data();
+    });
     return args;
 }
 
 // The elements that these views have, of memory that holds the expected answer.
 Bits part_of(const Inputs &inputs, const Bits &expected, const polyhead_args &views) {
-    const std::vector<CallTensor> outputs = outputs_of(views.op);
-    Bits part(outputs.size());
+    Bits part(num_outputs(views));
     for (size_t i = 0; i < part.size(); i++) {
-        const polyhead_tensor &whole = inputs.args().*outputs[i].tensor;
-        polyhead_tensor view = views.*outputs[i].tensor;
+        const polyhead_tensor &whole = output_at(inputs.args(), i);
+        polyhead_tensor view = output_at(views, i);
         if (view.rank == 0) {
             continue;
         }
@@ -189,17 +202,17 @@ std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected
 
 std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected, const std::vector<Rows> &rows) {
     std::string failure;
-    std::vector<polyhead_tensor> expression_tensors;
+    ExpressionViews views;
     const int64_t batch = inputs.args().query.shape[0];
     for (int64_t b = 0; b < batch; b++) {
-        const polyhead_args args = one_row(subject, inputs.args(), b, expression_tensors);
+        const polyhead_args args = one_row(subject, inputs.args(), b, views);
         if (!run_fresh(subject, inputs, args, &failure)) {
             return "batch row " + std::to_string(b) + " alone: " + failure;
         }
         Bits got = read_outputs(args), wanted = part_of(inputs, expected, args);
         const std::vector<CallTensor> outputs = outputs_of(args.op);
-        for (size_t i = 0; i < outputs.size(); i++) {
-            if (!has_batch(subject.problem, inputs.args().*outputs[i].tensor, outputs[i].tensor)) {
+        for (size_t i = 0; i < got.size(); i++) { // and gradients of the expression, of which most are
+            if (i >= outputs.size() || !has_batch(subject.problem, inputs.args().*outputs[i].tensor, outputs[i].tensor)) {
                 got[i] = wanted[i] = {}; // a sum over all batch rows
             }
         }
@@ -222,7 +235,7 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
         return "";
     }
     std::string failure;
-    std::vector<polyhead_tensor> expression_tensors;
+    ExpressionViews views;
     const int64_t added = p.cache != 0 ? inputs.shape().seq_len_q : 0;
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end()) + added, full = num_keys(p, inputs.args());
     for (int64_t pad : {0, 1, 3, 16, 63, 64, 129, 300}) {
@@ -230,7 +243,7 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
         if (keys >= full) {
             break;
         }
-        const polyhead_args args = narrowed(subject, inputs.args(), keys, expression_tensors);
+        const polyhead_args args = narrowed(subject, inputs.args(), keys, views);
         if (!run_fresh(subject, inputs, args, &failure)) {
             return failure;
         }

@@ -239,6 +239,21 @@ void set_gradients(Problem &p, int setting) {
     p.grad_key_norm = p.key_norm != 0 && (setting == 1 || setting == 4);
 }
 
+// Those of sdpa, then those that ask for gradients.
+Feature gradient_expressions() {
+    Feature feature{
+        "expression", {"none"}, [](Problem &p, int setting) {
+            const size_t i = static_cast<size_t>(setting), forward = expression_cases().size();
+            p.expression = i == 0 ? nullptr : i <= forward ? expression_cases()[i - 1].text : table_cases()[i - 1 - forward].text;
+        }};
+    for (const std::vector<ExpressionCase> *const cases : {&expression_cases(), &table_cases()}) {
+        for (const ExpressionCase &one : *cases) {
+            feature.settings.push_back(one.name);
+        }
+    }
+    return feature;
+}
+
 std::vector<Feature> make_gradient_features() {
     std::vector<Feature> all = {
         {"heads", {"equal", "grouped", "one for keys", "groups of one", "groups of three", "any groups"}, set_gradient_heads},
@@ -249,7 +264,7 @@ std::vector<Feature> make_gradient_features() {
              {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi", "sinks", "rope", "expression",
               "lengths", "query_norm", "key_norm", "value_norm", "value_in_key", "head_gate", "gate"}) {
             if (feature.name == name) {
-                all.push_back(feature);
+                all.push_back(name == "expression" ? gradient_expressions() : feature);
             }
         }
     }

@@ -68,6 +68,9 @@ inline Subject gradient_subject(const Problem &p, int32_t storage, GradientFault
         write_gradient(given.grad_query_norm_bias, gradients.modifiers.query_norm_bias.values);
         write_gradient(given.grad_key_norm_weight, gradients.modifiers.key_norm_weight.values);
         write_gradient(given.grad_key_norm_bias, gradients.modifiers.key_norm_bias.values);
+        for (int32_t i = 0; i < given.num_expression_gradients; i++) {
+            write_gradient(given.expression_gradients[i], gradients.modifiers.tables[static_cast<size_t>(i)].values);
+        }
         return polyhead_status{};
     };
     return subject;

@@ -23,6 +23,8 @@ struct SdpaBackwardArgs : ModifierArgs {
     MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
     // f32, exactly when built with grad_query_norm and grad_key_norm; biases: with a layer norm.
     MutableTensorView grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
+    const MutableTensorView *expression_gradients = nullptr; // of tensors that the expression names in `grad`, in the order of declarations
+    int32_t num_expression_gradients = 0;
 };
 
 // The gradients of a layer: of its inputs, weights and biases, from the gradient of out. Masks and modifiers are those of the forward call,
@@ -51,6 +53,8 @@ struct MhaBackwardArgs : ModifierArgs {
     MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks;
     // f32, exactly when built with grad_query_norm and grad_key_norm; biases: with a layer norm.
     MutableTensorView grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
+    const MutableTensorView *expression_gradients = nullptr; // of tensors that the expression names in `grad`, in the order of declarations
+    int32_t num_expression_gradients = 0;
 };
 
 // The gradients of input and weight, and of the bias, from the gradient of out.
@@ -76,6 +80,8 @@ template <class Args> void set_gradients_of_modifiers(const Args &a, polyhead_ar
     args->grad_query_norm_bias = a.grad_query_norm_bias;
     args->grad_key_norm_weight = a.grad_key_norm_weight;
     args->grad_key_norm_bias = a.grad_key_norm_bias;
+    args->expression_gradients = a.expression_gradients;
+    args->num_expression_gradients = a.num_expression_gradients;
 }
 
 } // namespace detail

@@ -277,6 +277,10 @@ typedef struct polyhead_args {
     /* Exactly when the kernel was built with grad_query_norm and grad_key_norm; those of biases with a layer norm. f32, of the extents of
      * the weights and biases, also where a call leaves these out. */
     polyhead_tensor grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
+    /* sdpa_backward: the gradients that the expression asks for, in the order of the declarations: f32, of the shapes of their tensors,
+     * and overwritten. */
+    const polyhead_tensor *expression_gradients;
+    int32_t num_expression_gradients;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

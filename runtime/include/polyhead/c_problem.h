@@ -160,9 +160,10 @@ typedef enum polyhead_scores {
 #define POLYHEAD_EXTENT_KV (-4)
 typedef struct polyhead_declaration {
     const char *name;
-    int32_t dtype;      /* POLYHEAD_F32, POLYHEAD_I32 or POLYHEAD_BOOL */
-    int32_t rank;       /* 0: one number, given as a tensor [1] */
-    int32_t extents[4]; /* outermost first: a number of elements, or one of POLYHEAD_EXTENT_ */
+    int32_t dtype;        /* POLYHEAD_F32, POLYHEAD_I32 or POLYHEAD_BOOL */
+    int32_t rank;         /* 0: one number, given as a tensor [1] */
+    int32_t extents[4];   /* outermost first: a number of elements, or one of POLYHEAD_EXTENT_ */
+    const char *gradient; /* sdpa_backward, of a tensor whose gradient the text asks for (`grad NAME`): its name; null: none is written */
 } polyhead_declaration;
 
 /* A problem of which nothing is set but its operation. */

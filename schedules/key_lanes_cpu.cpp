@@ -182,6 +182,16 @@ void schedule_products(KeyLanesStages &s) {
     }
 }
 
+// Gradients that linear layers of the same kernel read.
+void keep_gradients(KeyLanesStages &s) {
+    const auto at_root = [&s](Func f, const Var &token, const Halide::Expr &tokens, const Halide::Expr &heads) {
+        f.compute_root().bound(token, 0, tokens).bound(s.h, 0, heads).bound(s.b, 0, s.batch);
+    };
+    at_root(s.grad_query, s.q, s.seq_len_q, s.num_kv_heads * s.group_size);
+    at_root(s.grad_key, s.kv, s.seq_len_kv, s.num_kv_heads);
+    at_root(s.grad_value, s.kv, s.seq_len_kv, s.num_kv_heads);
+}
+
 } // namespace
 
 void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
@@ -203,40 +213,27 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
         results.push_back(s.grad_value);
     }
     if (s.read_on) {
-        const auto at_root = [&s](Func f, const Var &token, const Halide::Expr &tokens, const Halide::Expr &heads) {
-            f.compute_root().bound(token, 0, tokens).bound(s.h, 0, heads).bound(s.b, 0, s.batch);
-        };
-        at_root(s.grad_query, s.q, s.seq_len_q, s.num_kv_heads * s.group_size);
-        at_root(s.grad_key, s.kv, s.seq_len_kv, s.num_kv_heads);
-        at_root(s.grad_value, s.kv, s.seq_len_kv, s.num_kv_heads);
+        keep_gradients(s);
     }
     if (s.table_sums.defined()) {
         s.table_sums.compute_root().bound(s.x, 0, blocking.width).bound(s.row, 0, s.group_size * s.table_rows_of_head);
         s.table_sums.bound(s.h, 0, s.num_kv_heads).bound(s.b, 0, s.batch).vectorize(s.x, lanes);
+        results.push_back(s.table_sums);
     }
     Halide::Stage update = s.sums.update();
     update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
     // One loop over tiles and parts: of several T_kv would choose, and LLVM may round in another order in each.
     update.vectorize(x, lanes).unroll(x).unroll(row).never_partition_all();
     if (blocking.splits == 1) {
-        // Loops of three results are one, over batch rows and key/value heads: their names and extents are equal.
+        // Loops of all results are one, over batch rows and key/value heads: their names and extents are equal.
         of_query.split(s.h, s.h, s.g, s.group_size, TailStrategy::GuardWithIf);
         of_query.reorder(s.d, s.q, s.g, s.h, s.b);
         for (Func &f : results) {
             f.parallel(s.h).parallel(s.b);
         }
-        of_key.compute_with(of_query, s.h);
-        if (s.grad_value.defined()) {
-            s.grad_value.compute_with(of_query, s.h);
-        }
-        if (s.table_sums.defined()) {
-            s.table_sums.parallel(s.h).parallel(s.b).compute_with(of_query, s.h);
-        }
+        std::for_each(results.begin() + 1, results.end(), [&](Func &f) { f.compute_with(of_query, s.h); });
         s.sums.compute_at(of_query, s.h).bound(s.sp, 0, 1);
     } else {
-        if (s.table_sums.defined()) {
-            s.table_sums.fuse(s.h, s.b, task).parallel(task);
-        }
         for (Func &f : results) {
             f.fuse(s.h, s.b, task).parallel(task);
         }

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 
 import polyhead
+from polyhead.tuning.problem import Task
 from python_inputs import random, state_dict
 
 EPSILON = 1e-6
@@ -274,6 +275,10 @@ class Gradients(unittest.TestCase):
 
 
 class MultiheadAttention(unittest.TestCase):
+    def test_there_is_no_tuner(self):
+        with self.assertRaisesRegex(polyhead.Error, "^op: found mha_backward, expected sdpa, mha, linear, sdpa_backward or linear_backward$"):
+            Task("gradients", ["--op", "mha_backward", "--embed-dim", "8", "--num-heads", "2"], "host")
+
     def test_gradients_by_the_names_of_the_state_dict(self):
         state = state_dict(3, 24, 3)
         layer = polyhead.MultiheadAttention(24, 3)

@@ -71,10 +71,10 @@ constexpr int where(bool Operation::*fact) noexcept {
 constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), bare = where(&Operation::by_heads),
               backward = where(&Operation::backward), forward = attention & ~backward, // those that write out
     attention_backward = attention & backward,
-              one_layer = linear | linear_backward, // rows and one matrix
-    attention_layers = attention & ~bare,           // projections, attention and the output projection
-    any = (1 << sizeof(operations) / sizeof(Operation)) - 1,
-              projects = any & ~bare; // rows are multiplied by a matrix, packed or not
+              one_layer = linear | linear_backward,     // rows and one matrix
+    attention_layers = attention & ~bare,               // projections, attention and the output projection
+    projects = layers | linear_backward | mha_backward, // rows are multiplied by a matrix, packed or not
+    any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
 } // namespace ops
 
 constexpr bool attends(const polyhead_problem &p) noexcept {

@@ -41,10 +41,17 @@ std::optional<int64_t> growth(const Node &node) {
     if (std::all_of(of.begin(), of.end(), [](const auto &one) { return one == int64_t(0); })) {
         return 0;
     }
-    if (std::any_of(of.begin(), of.end(), [](const auto &one) { return !one; }) || node.type == Type::boolean) {
+    if (std::any_of(of.begin(), of.end(), [](const auto &one) { return !one; })) {
         return {};
     }
     switch (node.op) {
+    case Op::less:
+    case Op::less_equal:
+    case Op::equal: // of numbers that keep their distance
+        return *of[0] == *of[1] ? std::optional<int64_t>(0) : std::optional<int64_t>();
+    case Op::minimum:
+    case Op::maximum:
+        return *of[0] == *of[1] ? of[0] : std::optional<int64_t>();
     case Op::negate:
         return -*of[0];
     case Op::add:

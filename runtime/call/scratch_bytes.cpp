@@ -27,7 +27,7 @@ int64_t blocks(int64_t elements, int64_t block) noexcept {
 }
 
 // Counts once, and not for each batch row.
-bool of_call(const polyhead_scratch_term &term) noexcept {
+bool counts_once(const polyhead_scratch_term &term) noexcept {
     return term.row_block < 0;
 }
 
@@ -85,7 +85,7 @@ int64_t scratch_bytes(const polyhead_problem &problem, const polyhead_variant &v
     // On a device scratch of a thread is registers and shared memory.
     int64_t bytes = variant.api == POLYHEAD_CPU ? times(threads, thread_scratch_bytes(variant, s)) : 0;
     for (const polyhead_scratch_term &term : variant.scratch.terms) {
-        bytes = plus(bytes, times(of_call(term) ? 1 : s.batch, terms.bytes(term)));
+        bytes = plus(bytes, times(counts_once(term) ? 1 : s.batch, terms.bytes(term)));
     }
     return bytes;
 }
@@ -101,7 +101,7 @@ Fit fit_of(const polyhead_problem &problem, const polyhead_variant &variant, con
     for (const polyhead_scratch_term &term : variant.scratch.terms) {
         const int64_t bytes = terms.bytes(term);
         fit.bytes = std::max(fit.bytes, bytes);
-        if (times(of_call(term) ? 1 : s.batch, bytes) > most) {
+        if (times(counts_once(term) ? 1 : s.batch, bytes) > most) {
             fit.rows = std::min(fit.rows, most / bytes);
             fit.queries = std::min(fit.queries, terms.queries_in(most, term));
         }

@@ -66,23 +66,24 @@ void sweep_row_of_pairs(int number, uint64_t seed) {
 void sweep_part_of_pairs(int part) {
     const int begin = rows_of_pairs * part / pair_parts, end = rows_of_pairs * (part + 1) / pair_parts;
     for_each_of_sweep("gradients of pairs/", rotating_numbers(begin, end, 1), sweep_row_of_pairs);
+}
 
-    // Every tensor of an expression whose gradient is asked for, in a small problem of its own: few heads, or many, whose keys are not
-    // split.
-    void sweep_table(int number, uint64_t seed) {
-        const bool many = number % 2 != 0;
-        Problem p = backward_problem(many ? 8 : 4, 24, many ? 8 : 2, 16);
-        p.expression = table_cases()[static_cast<size_t>(number)].text;
-        p.causal = number % 3;
-        p.kv_lengths = 1;
-        sweep_problem("tables", number, p, Random(seed).pick(targets), seed);
-    }
+// Every tensor of an expression whose gradient is asked for, in a small problem of its own: few heads, or many, whose keys are not
+// split.
+void sweep_table(int number, uint64_t seed) {
+    const bool many = number % 2 != 0;
+    Problem p = backward_problem(many ? 8 : 4, 24, many ? 8 : 2, 16);
+    p.expression = table_cases()[static_cast<size_t>(number)].text;
+    p.causal = number % 3;
+    p.kv_lengths = 1;
+    sweep_problem("tables", number, p, Random(seed).pick(targets), seed);
+}
 
-    void sweep_part(int part) {
-        const int rows = static_cast<int>(gradient_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
-        const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % idle_parts != 0;
-        for_each_of_sweep("gradients/", rotating_numbers(begin, end, idle ? 0 : 1), sweep_row);
-    }
+void sweep_part(int part) {
+    const int rows = static_cast<int>(gradient_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
+    const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % idle_parts != 0;
+    for_each_of_sweep("gradients/", rotating_numbers(begin, end, idle ? 0 : 1), sweep_row);
+}
 
 } // namespace
 

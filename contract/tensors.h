@@ -401,11 +401,14 @@ inline bool takes(const polyhead_problem &problem, const WeightRow &row) noexcep
     return (row.ops & op_bit(problem.op)) != 0 && row.exists(problem);
 }
 
-// Tensors that an entry of some operation takes at most, weights and biases included. Rows of one member exclude each other.
-constexpr size_t most_entry_tensors() noexcept {
+// Tensors that an entry of some of these operations takes at most, weights and biases included. Rows of one member exclude each other.
+constexpr size_t most_entry_tensors(int of_ops = ops::any) noexcept {
     size_t most = 0;
     for (const Operation &op : operations) {
         size_t count = 0;
+        if ((of_ops & op_bit(op.id)) == 0) {
+            continue;
+        }
         for (size_t i = 0; i < num_tensors; ++i) {
             const auto of_op = [&](const TensorRow &row) { return (row.ops & op_bit(op.id)) != 0 && row.place != Place::host; };
             bool first = of_op(tensors[i]);

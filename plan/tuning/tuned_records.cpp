@@ -167,7 +167,8 @@ double feature_distance(const Problem &a, const Problem &b) {
                              &Problem::grad_sinks,
                              &Problem::grad_gate,
                              &Problem::grad_query_norm,
-                             &Problem::grad_key_norm}) {
+                             &Problem::grad_key_norm,
+                             &Problem::keep_heads}) {
         distance += differs(a.*field != 0, b.*field != 0, 0.05);
     }
     for (const auto field : {&Problem::causal, &Problem::mask, &Problem::mask_broadcast, &Problem::score_bias_broadcast, &Problem::rope,

@@ -79,6 +79,18 @@ uint32_t neutral_bits(Neutral neutral, const CallShape &shape) noexcept {
 
 } // namespace
 
+size_t Call::bytes_of(const KernelTable &kernel) noexcept {
+    static_assert(sizeof(Call) % alignof(Slot) == 0, "slots lie behind the object");
+    int buffers = kernel.num_declarations + kernel.num_gradients;
+    for (const TensorRow &row : kernel.tensors) {
+        buffers += row.place != Place::host ? 1 : 0;
+    }
+    for (const WeightRow &row : weight_rows) {
+        buffers += takes(kernel.problem, row) ? 2 : 0; // and its bias
+    }
+    return bytes_with(buffers);
+}
+
 Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
     : context_(context) {
     const polyhead_problem problem = with_heads(kernel.problem, shape.num_heads, shape.num_kv_heads);
@@ -98,7 +110,7 @@ Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape
     add_rows(result_rows);
     for (int32_t i = 0; i < kernel.num_gradients; ++i) {
         add_tensor(kernel.gradient_name(kernel.gradients[i]), args.expression_gradients[i], true);
-        sources_[num_buffers_ - 1].expression_gradient = i;
+        last().source.expression_gradient = i;
     }
 }
 
@@ -106,15 +118,15 @@ Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape
 Call::Call(const Call &planned, const polyhead_problem &problem, const polyhead_args &args, CallContext *context) noexcept
     : context_(context), num_buffers_(planned.num_buffers_), num_arguments_(planned.num_arguments_) {
     for (int i = 0; i < num_buffers_; ++i) {
-        const Source &source = planned.sources_[i];
-        buffers_[i] = planned.buffers_[i];
+        const Source &source = planned.slot(i).source;
+        slot(i).buffer = planned.slot(i).buffer;
         if (source.weights) {
-            buffers_[i].host = static_cast<uint8_t *>(const_cast<void *>(args.weights->data)) + planned.ranges_[i].first;
+            slot(i).buffer.host = static_cast<uint8_t *>(const_cast<void *>(args.weights->data)) + planned.slot(i).range.first;
         } else if (source.tensor || source.expression_tensor >= 0 || source.expression_gradient >= 0) {
             const polyhead_tensor &tensor = source.tensor                   ? args.*source.tensor
                                             : source.expression_tensor >= 0 ? args.expression_tensors[source.expression_tensor]
                                                                             : args.expression_gradients[source.expression_gradient];
-            buffers_[i].host = reinterpret_cast<uint8_t *>(elements(tensor, dtype_bytes(tensor.dtype)));
+            slot(i).buffer.host = reinterpret_cast<uint8_t *>(elements(tensor, dtype_bytes(tensor.dtype)));
         }
     }
     set_numbers(problem, args);
@@ -125,18 +137,14 @@ Call::Call(const Call &planned, const polyhead_problem &problem, const polyhead_
 }
 
 KernelBuffer *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {
-    ranges_[num_buffers_] = range;
-    on_device_[num_buffers_] = device != nullptr;
-    neutral_[num_buffers_] = nullptr;
-    sources_[num_buffers_] = {nullptr, -1, -1, false};
-    KernelBuffer *buffer = &buffers_[num_buffers_];
-    *buffer = KernelBuffer{};
+    Slot *const made = new (&slot(num_buffers_++)) Slot{{}, {}, range, nullptr, {nullptr, -1, -1, false}, device != nullptr};
+    KernelBuffer *buffer = &made->buffer;
     if (!device) { // Halide has no const buffers; inputs are only read
         buffer->host = static_cast<uint8_t *>(const_cast<void *>(range.data)) + range.first;
     }
     buffer->type = type_of(dtype);
     buffer->dimensions = rank;
-    buffer->dim = dimensions_[num_buffers_++].of;
+    buffer->dim = made->dimensions;
     argv_[num_arguments_++] = buffer;
     return buffer;
 }
@@ -176,8 +184,8 @@ void Call::add_row(const TensorRow &row, const polyhead_problem &problem, const 
         }
     }
     add_tensor(said_of(row), tensor, row.place == Place::result);
-    sources_[num_buffers_ - 1].tensor = row.tensor;
-    ranges_[num_buffers_ - 1].input = row.place == Place::operand || row.updated;
+    last().source.tensor = row.tensor;
+    last().range.input = row.place == Place::operand || row.updated;
 }
 
 // A tensor as one of the given rank and extents: dimensions that it lacks, or has one element in, are spread by stride 0.
@@ -202,13 +210,13 @@ void Call::add_option(const TensorRow &row, const polyhead_problem &problem, con
     const polyhead_tensor &tensor = args.*row.tensor;
     if (!absent(tensor)) {
         add_spread(row.name, tensor, row.rank, extents);
-        sources_[num_buffers_ - 1].tensor = row.tensor;
+        last().source.tensor = row.tensor;
         return;
     }
     uint32_t *const bits = &neutral_bits_[num_neutral_++];
     *bits = neutral_bits(row.neutral, shown);
     add_spread(row.name, {bits, row.dtype(problem), 1, {1}, {1}, nullptr, 0}, row.rank, extents);
-    neutral_[num_buffers_ - 1] = bits;
+    last().neutral = bits;
 }
 
 void Call::add_expression_tensors(const KernelTable &kernel, const polyhead_problem &problem, const polyhead_args &args,
@@ -220,7 +228,7 @@ void Call::add_expression_tensors(const KernelTable &kernel, const polyhead_prob
             extents[d] = extent_of(declared.extents[d], problem, shape);
         }
         add_spread(declared.name, args.expression_tensors[i], std::max(declared.rank, 1), extents);
-        sources_[num_buffers_ - 1].expression_tensor = i;
+        last().source.expression_tensor = i;
     }
 }
 
@@ -229,7 +237,7 @@ void Call::add_panels(const polyhead_weights &weights, const WeightSection &sect
     const int64_t begin = static_cast<int64_t>(section.weight_offset), bytes = panels * elements * dtype_bytes(weights.dtype);
     KernelBuffer *buffer =
         new_buffer({"weights", weights.data, begin, begin + bytes, begin, false, false}, weights.device, weights.dtype, 3);
-    sources_[num_buffers_ - 1].weights = true;
+    last().source.weights = true;
     set(buffer->dim[0], row, 1);
     set(buffer->dim[1], section.words(), row);
     set(buffer->dim[2], panels, elements);
@@ -239,7 +247,7 @@ void Call::add_bias(const polyhead_weights &weights, size_t offset, int64_t exte
     const int64_t begin = static_cast<int64_t>(offset), bytes = extent * static_cast<int64_t>(bias_element_bytes);
     set(new_buffer({"weights", weights.data, begin, begin + bytes, begin, false, false}, weights.device, POLYHEAD_F32, 1)->dim[0], extent,
         1);
-    sources_[num_buffers_ - 1].weights = true;
+    last().source.weights = true;
 }
 
 void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept {

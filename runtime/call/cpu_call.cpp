@@ -42,7 +42,10 @@ static polyhead_status run_entry(const char *kernel_name, Workers *workers, cons
 
 polyhead_status run_in_memory(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                               Workers *workers, const CpuMemory &memory) noexcept {
-    return run_entry(kernel.name, workers, memory, [&](CallContext *context) { return Call(kernel, args, shape, context).run(variant); });
+    return run_entry(kernel.name, workers, memory, [&](CallContext *context) {
+        void *const room = __builtin_alloca(Call::bytes_of(kernel));
+        return Call::make(room, kernel, args, shape, context)->run(variant);
+    });
 }
 
 // Takes the memory first.
@@ -66,8 +69,10 @@ polyhead_status run_on_cpu(const KernelTable &kernel, const polyhead_variant &va
 polyhead_status run_planned(const KernelTable &kernel, const polyhead_variant &variant, const Call &planned, const polyhead_args &args,
                             const CpuBytes &bytes, const Resources &resources) noexcept {
     return with_memory(kernel.name, bytes, resources, [&](const CpuMemory &memory) {
-        return run_entry(kernel.name, resources.workers, memory,
-                         [&](CallContext *context) { return Call(planned, kernel.problem, args, context).run(variant); });
+        return run_entry(kernel.name, resources.workers, memory, [&](CallContext *context) {
+            void *const room = __builtin_alloca(planned.bytes());
+            return planned.copy(room, kernel.problem, args, context)->run(variant);
+        });
     });
 }
 

@@ -88,8 +88,8 @@ private:
     const KernelTable &kernel_;
     polyhead_args *args_;
     polyhead_tensor expression_tensors_[most_expression_tensors];
-    polyhead_tensor original_[Call::most_buffers], packed_[Call::most_buffers];
-    bool output_[Call::most_buffers];
+    polyhead_tensor original_[Call::most_device_buffers], packed_[Call::most_device_buffers];
+    bool output_[Call::most_device_buffers];
     int count_ = 0;
 };
 
@@ -154,8 +154,8 @@ private:
     Call *call_;
     polyhead_device *device_;
     void *user_context_;
-    Attachment attachments_[Call::most_buffers];
-    bool attached_[Call::most_buffers];
+    Attachment attachments_[Call::most_device_buffers];
+    bool attached_[Call::most_device_buffers];
     int placed_ = 0;
     bool on_host_ = false;
 };
@@ -169,7 +169,7 @@ polyhead_status launch(const KernelTable &kernel, const polyhead_variant &varian
         return status;
     }
     CallContext context(args.device);
-    Call call(kernel, placed, shape, &context);
+    Call &call = *Call::make(__builtin_alloca(Call::bytes_of(kernel)), kernel, placed, shape, &context);
     PlacedBuffers buffers(&call, args.device, &context);
     if (!buffers.place(&status)) {
         return status;

@@ -79,7 +79,7 @@ bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noe
     first_entry = num_variants > 0 ? rest->variants->entry : nullptr;
     num_declarations = rest->num_declarations;
     num_gradients = 0;
-    for (int32_t i = 0; i < std::min(num_declarations, contract::most_expression_tensors); ++i) {
+    for (int32_t i = 0; num_declarations <= contract::most_expression_tensors && i < num_declarations; ++i) { // more are refused later
         if (gradient_name(i)) {
             gradients[num_gradients++] = i;
         }

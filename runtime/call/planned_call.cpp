@@ -83,7 +83,7 @@ polyhead_plan::polyhead_plan(const KernelTable &kernel, const polyhead_args &arg
     }
     variant_ = variant;
     bytes_ = cpu_bytes(kernel_, *variant, form_, shape_);
-    planned_ = &call_.emplace(kernel_, form_, shape_, nullptr);
+    planned_ = polyhead::runtime::Call::make(room_, kernel_, form_, shape_, nullptr);
 }
 
 bool polyhead_plan::check_made_for(const polyhead_kernel *table, polyhead_status *status) const noexcept {

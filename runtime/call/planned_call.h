@@ -3,7 +3,6 @@
 #define POLYHEAD_RUNTIME_PLANNED_CALL_H
 
 #include <cstdint>
-#include <optional>
 
 #include <polyhead/c_api.h>
 
@@ -49,7 +48,8 @@ private:
     polyhead::runtime::CallShape shape_;
     const polyhead_variant *variant_ = nullptr;
     polyhead::runtime::CpuBytes bytes_;
-    std::optional<polyhead::runtime::Call> call_; // of form_, whose addresses stand for those of a call
+    // Of form_, whose addresses stand for those of a call.
+    alignas(16) char room_[polyhead::runtime::Call::most_bytes()];
     const polyhead::runtime::Call *planned_ = nullptr;
 };
 

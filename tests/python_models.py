@@ -100,9 +100,11 @@ class Models(unittest.TestCase):
                 self.assertLess(float(done.stdout), 1e-4 if LAYERS[name][4] == "float32" else 3e-2)
                 made = re.findall(r"(?m)^polyhead: (?:compiled|found on the disk): (\S+) for .* \((--.*)\), \d+ ms$", done.stderr)
                 self.assertGreater(len(made), 0, done.stderr)
-                compiled = {symbol for symbol, flags in made if frozenset(flags.split()) not in ready}
+                # The exact problem is compiled where this machine has a tuning record near it.
+                tuned = set(re.findall(r"(?m) from record .* \((--[^()]*)\), \d+ us$", done.stderr))
+                compiled = {symbol for symbol, flags in made if frozenset(flags.split()) not in ready and flags not in tuned}
                 self.assertLessEqual(len(compiled), MOST_COMPILED, done.stderr)
-                self.assertEqual(len(compiled) == 0, name in READY, done.stderr)
+                self.assertTrue(not compiled if name in READY else compiled or tuned, done.stderr)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,9 @@ class WithGradients(unittest.TestCase):
             done = bench("differences,wrong", "--backward", "--adapters", folder, "--cases", "^small", "--rounds", "1", "--slice", "0.01", "--threads", "1", "--json", folder / "out.json")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             records = json.loads((folder / "out.json").read_text(encoding="utf-8"))["cases"]
-        self.assertEqual([r["name"] for r in records], ["small_backward", "small_step"])
+        self.assertEqual([r["name"] for r in records], ["small_backward", "small_step", "small_layer_step"])
+        of_layer = {r["peer"]: r for r in records.pop()["results"]}
+        self.assertLess(of_layer["polyhead"]["max_error"], 1e-5)
         for record in records:
             found = {r["peer"]: r for r in record["results"]}
             self.assertLess(found["differences"]["max_error"], 1e-6)

@@ -18,14 +18,6 @@ Expr extent_of(const Func &result, int dimension) {
     return result.output_buffer().dim(dimension).extent();
 }
 
-// Rows that are written once for all that reads them.
-KeySource::Element copied(const std::string &name, const KeySource::Element &load, int width, const Expr &rows, KernelStages *stages) {
-    stages->widened.push_back(widen(name, load, width, rows));
-    return [copy = stages->widened.back().floats](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
-        return copy(d, t, h, b);
-    };
-}
-
 // Rows of heads as floats, in whole register tiles of gradients where they are copied: once for all that reads them. made: they are no
 // tensor of the call.
 KeySource::Element rows_of(const BackwardCall &call, const std::string &name, const KeySource::Element &load, int dim, const Expr &rows,
@@ -36,7 +28,7 @@ KeySource::Element rows_of(const BackwardCall &call, const std::string &name, co
     const auto padded = [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
         return Halide::select(Halide::likely(d < dim), load(Halide::min(d, dim - 1), t, h, b), 0.0f);
     };
-    return copied(name, padded, gradient_width(call.problem, call.tiling), rows, stages);
+    return widened_rows(name, padded, gradient_width(call.problem, call.tiling), rows, &stages->widened);
 }
 
 // What attention read, in rows for products.
@@ -84,7 +76,7 @@ KeyLanesOperands words_of(const BackwardCall &call, const Visibility &visibility
                 return copies == 0 ? stored(d, t, h, b) : where(d < dim, stored(Halide::min(d, dim - 1), t, h, b));
             });
         };
-        return copies == 0 ? load : copied(name, load, copies, count, stages);
+        return copies == 0 ? load : widened_rows(name, load, copies, count, &stages->widened);
     };
     const auto rows = [&](const char *name, const KeySource::Element &stored, int dim, const Expr &last, const Expr &count,
                           const std::function<Expr(Expr b)> &end) {
@@ -94,7 +86,7 @@ KeyLanesOperands words_of(const BackwardCall &call, const Visibility &visibility
                 return where(exists, stored(width == dim ? d : Halide::min(d, dim - 1), Halide::min(row, last), h, b));
             });
         };
-        return copied(name, load, width, count, stages);
+        return widened_rows(name, load, width, count, &stages->widened);
     };
     const Expr queries = query_rows * in.num_heads * in.batch, keys = key_rows * in.num_kv_heads * in.batch;
     const auto rows_of_queries = [&](const char *name, const KeySource::Element &stored, int dim) {

@@ -124,15 +124,20 @@ private:
         in.number = [this](const char *name) { return scalars_.at(name)(); };
         in.expression_element = [this](size_t i, const std::vector<Expr> &index) { return expression_element(i, index); };
         if (p.gate != POLYHEAD_NO_GATE && contract::by_heads(p)) {
-            in.gate = [own = storage(), gate = optional_.at("gate")](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
-                return own.load((*gate)(d, q, h, b));
-            };
+            in.gate = loaded(optional_.at("gate"));
         }
         return in;
     }
 
     auto reader(Tensor *tensor) const {
         return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return (*tensor)(d, t, h, b); };
+    }
+
+    // Its elements as floats.
+    KeySource::Element loaded(Tensor *tensor) const {
+        return [own = storage(), read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+            return own.load(read(d, t, h, b));
+        };
     }
 
     std::map<std::string, Halide::Func> results() const { // beside out
@@ -225,33 +230,27 @@ private:
 
     // What a backward call reads, as floats. query and so on: names of the heads that the forward call attended with.
     BackwardCall backward_call(const Problem &p, const char *query, const char *key, const char *value, const char *out) {
-        const auto load = [own = storage(), this](Tensor *tensor) -> KeySource::Element {
-            return [own, read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
-                return own.load(read(d, t, h, b));
-            };
-        };
         const Storage floats = storage_of(POLYHEAD_F32, false);
         BackwardCall call{p,  expression_, numerics(),          storage(), tiling(), machine().lanes, nullptr, {}, {},
                           {}, {},          attention_inputs(p), {},        {}};
         AttentionInputs &in = call.in;
         in.query_storage = floats;
-        in.stored_query = load(operands_.at(query));
+        in.stored_query = loaded(operands_.at(query));
         Tensor *const key_heads = operands_.at(key);
-        in.keys = {floats, load(key_heads), p.value_in_key ? nullptr : load(operands_.at(value)), Expr(key_heads->dim(1).extent())};
-        in.out = load(operands_.at(out));
+        in.keys = {floats, loaded(key_heads), p.value_in_key ? nullptr : loaded(operands_.at(value)), Expr(key_heads->dim(1).extent())};
+        in.out = loaded(operands_.at(out));
         in.lse = [lse = operands_.at("lse")](const Expr &q, const Expr &h, const Expr &b) -> Expr { return (*lse)(q, h, b); };
         call.results = results();
         call.keep_rows = [this, floats](Problem *attended, AttentionInputs *inputs) { keep_rows_of_heads(attended, inputs, floats); };
         if (p.gate != POLYHEAD_NO_GATE && !contract::by_heads(p)) {
-            in.gate = load(operands_.at("gate_heads"));
+            in.gate = loaded(operands_.at("gate_heads"));
         }
         return call;
     }
 
     void generate_sdpa_backward(const Problem &p) {
         BackwardCall call = backward_call(p, "query", "key", "value", "out");
-        call.in.given_grad_out = [own = storage(), read = reader(operands_.at("grad_out"))](
-                                     const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return own.load(read(d, t, h, b)); };
+        call.in.given_grad_out = loaded(operands_.at("grad_out"));
         call.product = tiling().pair > 1 ? machine().lane_product(p.dtype) : nullptr;
         call.query = reader(query_);
         call.key = reader(key_);

@@ -61,12 +61,13 @@ public:
             attention.results[name] = Func(std::string(name) + "_heads");
         }
         make_gradients(attention, &stages_);
-        std::vector<Rows> rows;
-        for (const Projection &projection : projections_of(p_)) {
+        const std::vector<Projection> projections = projections_of(p_);
+        std::vector<Matrix> rows; // all of them first: the panels of an input depend on every projection that reads it
+        for (const Projection &projection : projections) {
             rows.push_back(rows_of(projection, attention.results.at("grad_" + projection.heads)));
         }
         for (size_t i = 0; i < rows.size(); i++) {
-            add_projection(projections_of(p_)[i], rows[i]);
+            add_projection(projections[i], rows[i]);
         }
         write_inputs();
     }
@@ -102,8 +103,9 @@ private:
     // Floats in memory, which are read many times.
     Matrix in_rows(const std::string &name, const JoinedRows &joined, int columns, const Matrix &matrix) {
         const auto load = [=](const Expr &column, const Expr &row, const Expr &, const Expr &) { return matrix(column, row); };
-        stages_.widened.push_back(widen(name, load, columns, joined.count({})));
-        return [rows = stages_.widened.back().floats](const Expr &column, const Expr &row) -> Expr { return rows(column, row, 0, 0); };
+        return [rows = widened_rows(name, load, columns, joined.count({}), &stages_.widened)](const Expr &column, const Expr &row) {
+            return rows(column, row, 0, 0);
+        };
     }
 
     const JoinedRows &joined_of(const Projection &projection) const { return projection.of_keys ? keys_ : queries_; }
@@ -139,19 +141,15 @@ private:
     }
 
     // The gradient of the result of a projection.
-    struct Rows {
-        Matrix floats;
-    };
-
-    Rows rows_of(const Projection &projection, const Func &of_heads) {
+    Matrix rows_of(const Projection &projection, const Func &of_heads) {
         const JoinedRows &joined = joined_of(projection);
         const auto element = [of_heads](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
             return of_heads(d, t, h, b);
         };
-        const Rows rows{
-            in_rows("grad_" + projection.heads, joined, projection.outputs, rows_of_heads(joined, projection.head_dim, element))};
+        const Matrix rows =
+            in_rows("grad_" + projection.heads, joined, projection.outputs, rows_of_heads(joined, projection.head_dim, element));
         if (leaves_rows_out()) {
-            stages_.marks.push_back(mark_rows("grad_" + projection.heads + "_marks", rows.floats, projection.outputs, joined.count({})));
+            stages_.marks.push_back(mark_rows("grad_" + projection.heads + "_marks", rows, projection.outputs, joined.count({})));
             marks_of_[projection.input].push_back(stages_.marks.back().marks);
         }
         return rows;
@@ -173,11 +171,11 @@ private:
         };
     }
 
-    void add_projection(const Projection &projection, const Rows &rows) {
+    void add_projection(const Projection &projection, const Matrix &rows) {
         const auto made = reader_of_.emplace(projection.input, stages_.linear_gradients.size());
         const RowPanels panels = made.second ? RowPanels() : stages_.linear_gradients[made.first->second].input;
         const LinearGradientsStages &stages = add_linear(projection.letter, projection.outputs, projection.inputs, joined_of(projection),
-                                                         input_of(projection), rows.floats, made.second ? nullptr : &panels);
+                                                         input_of(projection), rows, made.second ? nullptr : &panels);
         of_inputs_[projection.input].push_back(stages.grad_input_out.func);
     }
 

@@ -29,8 +29,9 @@ LinearGradientsInputs gradient_inputs(const Problem &p, const Tiling &tiling, co
     in.grad_out = in.rows_of_grad_out = floats("grad_out", in.rows_storage);
     if (p.dtype != POLYHEAD_F32) {
         const auto load = [&](const Expr &n, const Expr &m, const Expr &, const Expr &) { return in.grad_out(n, m); };
-        widened->push_back(widen("grad_out", load, p.out_features, in.rows));
-        in.rows_of_grad_out = [rows = widened->back().floats](const Expr &n, const Expr &m) -> Expr { return rows(n, m, 0, 0); };
+        in.rows_of_grad_out = [rows = widened_rows("grad_out", load, p.out_features, in.rows, widened)](const Expr &n, const Expr &m) {
+            return rows(n, m, 0, 0);
+        };
     }
     in.embed_dim = p.embed_dim;
     in.out_features = p.out_features;

@@ -15,20 +15,21 @@ WidenedTensor widen(const std::string &name, const KeySource::Element &load, int
     return s;
 }
 
+KeySource::Element widened_rows(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows,
+                                std::vector<WidenedTensor> *widened) {
+    widened->push_back(widen(name, load, width, rows));
+    return [copy = widened->back().floats](const Halide::Expr &d, const Halide::Expr &row, const Halide::Expr &outer,
+                                           const Halide::Expr &b) -> Halide::Expr { return copy(d, row, outer, b); };
+}
+
 KeySource widen_keys(const KeySource &keys, int head_dim, int head_dim_v, const Halide::Expr &heads, std::vector<WidenedTensor> *widened) {
     const Halide::Expr rows = keys.rows() * heads;
-    auto reader = [](const WidenedTensor &s) {
-        return [=](const Halide::Expr &d, const Halide::Expr &row, const Halide::Expr &hkv, const Halide::Expr &b) -> Halide::Expr {
-            return s.floats(d, row, hkv, b);
-        };
-    };
-    widened->push_back(widen("key", [&](auto... at) { return keys.key(at...); }, head_dim, rows));
-    const KeySource::Element key = reader(widened->back());
+    const KeySource::Element key = widened_rows("key", [&](auto... at) { return keys.key(at...); }, head_dim, rows, widened);
     if (keys.value_in_key()) {
         return {storage_of(POLYHEAD_F32, false), key, nullptr, keys.rows()};
     }
-    widened->push_back(widen("value", [&](auto... at) { return keys.value(at...); }, head_dim_v, rows));
-    return {storage_of(POLYHEAD_F32, false), key, reader(widened->back()), keys.rows()};
+    const KeySource::Element value = widened_rows("value", [&](auto... at) { return keys.value(at...); }, head_dim_v, rows, widened);
+    return {storage_of(POLYHEAD_F32, false), key, value, keys.rows()};
 }
 
 } // namespace polyhead::gen

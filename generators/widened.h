@@ -16,6 +16,10 @@ struct WidenedTensor {
 // Floats, or words, of `width` entries of so many rows, in all of `outer` and b.
 WidenedTensor widen(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows);
 
+// The same, appended to `widened`; returns what reads it.
+KeySource::Element widened_rows(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows,
+                                std::vector<WidenedTensor> *widened);
+
 // Key and value of `heads` heads in all batch rows, read from floats. Appends what becomes floats: key, and value where it is not part of
 // key.
 KeySource widen_keys(const KeySource &keys, int head_dim, int head_dim_v, const Halide::Expr &heads, std::vector<WidenedTensor> *widened);

@@ -6,23 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "point_functions.h"
 #include "reference.h"
 #include "visibility.h"
 
 namespace polyhead::test {
 
 namespace {
-
-// One text serves both types of numbers.
-#define POLYHEAD_OF_POINT(...)                                                                                                             \
-    []([[maybe_unused]] const ExpressionPoint<double> &at) -> double {                                                                     \
-        using Real [[maybe_unused]] = double;                                                                                              \
-        __VA_ARGS__                                                                                                                        \
-    },                                                                                                                                     \
-        []([[maybe_unused]] const ExpressionPoint<float> &at) -> float {                                                                   \
-            using Real [[maybe_unused]] = float;                                                                                           \
-            __VA_ARGS__                                                                                                                    \
-        }
 
 void add_cases_of_models(std::vector<ExpressionCase> &cases) {
     cases.push_back({

@@ -4,19 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "point_functions.h"
+
 namespace polyhead::test {
 
 namespace {
 
-#define POLYHEAD_OF_BOTH(...)                                                                                                              \
-    []([[maybe_unused]] const ExpressionPoint<double> &at) -> double {                                                                     \
-        using Real [[maybe_unused]] = double;                                                                                              \
-        __VA_ARGS__                                                                                                                        \
-    },                                                                                                                                     \
-        []([[maybe_unused]] const ExpressionPoint<float> &at) -> float {                                                                   \
-            using Real [[maybe_unused]] = float;                                                                                           \
-            __VA_ARGS__                                                                                                                    \
-        }
 #define POLYHEAD_READS(...)                                                                                                                \
     []([[maybe_unused]] const ExpressionPoint<double> &at, const OnRead<double> &read) {                                                   \
         using Real [[maybe_unused]] = double;                                                                                              \
@@ -47,15 +40,15 @@ void add_tables(std::vector<ExpressionCase> &cases) {
         "buckets of distances", // T5
             "tensor table: f32[16, h]; let n = abs(p - kv); "
             "score = score + table[select(p < kv, 8, 0) + select(n < 4, n, min(4 + (n - 4) / 8, 7)), h]; grad table",
-            {{"table", POLYHEAD_F32, 2, {16, H}, nullptr}}, POLYHEAD_OF_BOTH(return at.score + at.number(0, {bucket(at), at.h});),
-            POLYHEAD_OF_BOTH(return Real(1);), nullptr, -2, 2, {0}, POLYHEAD_READS(read(0, {bucket(at), at.h}, Real(1));)
+            {{"table", POLYHEAD_F32, 2, {16, H}, nullptr}}, POLYHEAD_OF_POINT(return at.score + at.number(0, {bucket(at), at.h});),
+            POLYHEAD_OF_POINT(return Real(1);), nullptr, -2, 2, {0}, POLYHEAD_READS(read(0, {bucket(at), at.h}, Real(1));)
     });
     cases.push_back({
         "table by a tensor", // Swin
             "tensor table: f32[h, 529]; tensor index: i32[q, kv]; score = score + table[h, index[q, kv]]; grad table",
             {{"table", POLYHEAD_F32, 2, {H, 529}, nullptr}, {"index", POLYHEAD_I32, 2, {Q, KV}, nullptr}},
-            POLYHEAD_OF_BOTH(return at.score + at.number(0, {at.h, std::max<int64_t>(at.integer(1, {at.q, at.kv}), 0)});),
-            POLYHEAD_OF_BOTH(return Real(1);), nullptr, -1, 2, {0},
+            POLYHEAD_OF_POINT(return at.score + at.number(0, {at.h, std::max<int64_t>(at.integer(1, {at.q, at.kv}), 0)});),
+            POLYHEAD_OF_POINT(return Real(1);), nullptr, -1, 2, {0},
             POLYHEAD_READS(read(0, {at.h, std::max<int64_t>(at.integer(1, {at.q, at.kv}), 0)}, Real(1));)
     });
     cases.push_back({
@@ -63,7 +56,7 @@ void add_tables(std::vector<ExpressionCase> &cases) {
             "tensor table: f32[h, 13]; tensor index: i32[q, kv]; "
             "score = score + table[h, 5 * index[q, kv] + (q + kv) % 5]; grad table",
             {{"table", POLYHEAD_F32, 2, {H, 13}, nullptr}, {"index", POLYHEAD_I32, 2, {Q, KV}, nullptr}},
-            POLYHEAD_OF_BOTH(return at.score + at.number(0, {at.h, swin_index(at)});), POLYHEAD_OF_BOTH(return Real(1);), nullptr, -1, 2,
+            POLYHEAD_OF_POINT(return at.score + at.number(0, {at.h, swin_index(at)});), POLYHEAD_OF_POINT(return Real(1);), nullptr, -1, 2,
             {0}, POLYHEAD_READS(read(0, {at.h, swin_index(at)}, Real(1));)
     });
 }
@@ -75,11 +68,11 @@ void add_reads(std::vector<ExpressionCase> &cases) {
             "score = score * scale[h] + near[abs(kv - p)] * near[kv / 2] + tanh(0.25 * shift * score); "
             "mask = kv <= p + 3; grad near; grad shift; grad scale",
             {{"near", POLYHEAD_F32, 1, {24}, nullptr}, {"scale", POLYHEAD_F32, 1, {H}, nullptr}, {"shift", POLYHEAD_F32, 0, {}, nullptr}},
-            POLYHEAD_OF_BOTH(return at.score * at.number(1, {at.h}) +
-                                        at.number(0, {away(at)}) * at.number(0, {std::min<int64_t>(at.kv / 2, 23)}) +
-                                        std::tanh(Real(0.25) * at.number(2, {0}) * at.score);),
-            POLYHEAD_OF_BOTH(const Real bent = std::tanh(Real(0.25) * at.number(2, {0}) * at.score);
-                             return at.number(1, {at.h}) + Real(0.25) * at.number(2, {0}) * (1 - bent) * (1 + bent);),
+            POLYHEAD_OF_POINT(return at.score * at.number(1, {at.h}) +
+                                         at.number(0, {away(at)}) * at.number(0, {std::min<int64_t>(at.kv / 2, 23)}) +
+                                         std::tanh(Real(0.25) * at.number(2, {0}) * at.score);),
+            POLYHEAD_OF_POINT(const Real bent = std::tanh(Real(0.25) * at.number(2, {0}) * at.score);
+                              return at.number(1, {at.h}) + Real(0.25) * at.number(2, {0}) * (1 - bent) * (1 + bent);),
             [](const ExpressionPoint<double> &at) { return at.kv <= at.position + 3; }, -1, 1, {0, 1, 2},
             POLYHEAD_READS(const int64_t i = away(at), j = std::min<int64_t>(at.kv / 2, 23);
                            const Real bent = std::tanh(Real(0.25) * at.number(2, {0}) * at.score); read(0, {i}, at.number(0, {j}));
@@ -94,10 +87,10 @@ void add_reads(std::vector<ExpressionCase> &cases) {
             {{"rows", POLYHEAD_F32, 3, {B, H, Q}, nullptr},
              {"columns", POLYHEAD_F32, 2, {B, KV}, nullptr},
              {"cells", POLYHEAD_F32, 4, {2, H, 3, 4}, nullptr}},
-            POLYHEAD_OF_BOTH(const Real row = at.number(0, {at.b, at.h, at.q}), column = at.number(1, {at.b, at.kv});
-                             return at.score + (at.kv % 3 == 1 ? column * std::exp(Real(0.5) * row) : row) / 2 -
-                                    at.number(2, {at.kv % 2, at.h, at.q % 3, (at.q + 3 * at.kv) % 4});),
-            POLYHEAD_OF_BOTH(return Real(1);), nullptr, -1, 1, {0, 1, 2},
+            POLYHEAD_OF_POINT(const Real row = at.number(0, {at.b, at.h, at.q}), column = at.number(1, {at.b, at.kv});
+                              return at.score + (at.kv % 3 == 1 ? column * std::exp(Real(0.5) * row) : row) / 2 -
+                                     at.number(2, {at.kv % 2, at.h, at.q % 3, (at.q + 3 * at.kv) % 4});),
+            POLYHEAD_OF_POINT(return Real(1);), nullptr, -1, 1, {0, 1, 2},
             POLYHEAD_READS(
                 const Real row = at.number(0, {at.b, at.h, at.q}), column = at.number(1, {at.b, at.kv}), grown = std::exp(Real(0.5) * row);
                 if (at.kv % 3 == 1) {

@@ -107,15 +107,6 @@ template <class Args> void set_means(const Args &a, polyhead_args *args) noexcep
     args->plan = a.plan ? a.plan->raw() : nullptr;
 }
 
-// Heads that a layer keeps, and its gradients read.
-template <class Args> void set_heads(const Args &a, polyhead_args *args) noexcept {
-    args->query_heads = a.query_heads;
-    args->key_heads = a.key_heads;
-    args->value_heads = a.value_heads;
-    args->gate_heads = a.gate_heads;
-    args->attended = a.attended;
-}
-
 // What operations with attention have in common.
 inline polyhead_args attention_args(const ModifierArgs &a, polyhead_op op) noexcept {
     static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
@@ -174,6 +165,20 @@ template <class Args> polyhead_args sdpa_args(const Args &a, polyhead_op op) noe
     return args;
 }
 
+// What mha and its gradients have: inputs, and heads that the one writes and the other reads.
+template <class Args> polyhead_args mha_args(const Args &a, polyhead_op op) noexcept {
+    polyhead_args args = attention_args(a, op);
+    args.query = a.input;
+    args.key = a.key;
+    args.value = a.value;
+    args.query_heads = a.query_heads;
+    args.key_heads = a.key_heads;
+    args.value_heads = a.value_heads;
+    args.gate_heads = a.gate_heads;
+    args.attended = a.attended;
+    return args;
+}
+
 } // namespace detail
 
 // For polyhead_run() and the other C functions. The arguments must live as long.
@@ -186,17 +191,13 @@ inline polyhead_args c_args(const SdpaArgs &a) noexcept {
 }
 
 inline polyhead_args c_args(const MhaArgs &a) noexcept {
-    polyhead_args args = detail::attention_args(a, POLYHEAD_MHA);
-    args.query = a.input;
-    args.key = a.key;
-    args.value = a.value;
+    polyhead_args args = detail::mha_args(a, POLYHEAD_MHA);
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.cache_lengths = a.cache_lengths;
     args.key_cache = a.key_cache;
     args.value_cache = a.value_cache;
     args.page_table = a.page_table;
     args.out = a.out;
-    detail::set_heads(a, &args);
     return args;
 }
 

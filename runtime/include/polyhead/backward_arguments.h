@@ -71,8 +71,12 @@ struct LinearBackwardArgs {
 
 namespace detail {
 
-// Gradients of what is added to logits, of sinks and of norms.
-template <class Args> void set_gradients_of_modifiers(const Args &a, polyhead_args *args) noexcept {
+// What gradients of attention have in common.
+template <class Args> void set_gradients(const Args &a, polyhead_args *args) noexcept {
+    args->lse = a.lse;
+    args->grad_out = a.grad_out;
+    args->grad_key = a.grad_key;
+    args->grad_value = a.grad_value;
     args->grad_score_bias = a.grad_score_bias;
     args->grad_alibi_slopes = a.grad_alibi_slopes;
     args->grad_sinks = a.grad_sinks;
@@ -88,32 +92,20 @@ template <class Args> void set_gradients_of_modifiers(const Args &a, polyhead_ar
 
 inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
     polyhead_args args = detail::sdpa_args(a, POLYHEAD_SDPA_BACKWARD);
-    args.lse = a.lse;
-    args.grad_out = a.grad_out;
     args.grad_query = a.grad_query;
-    args.grad_key = a.grad_key;
-    args.grad_value = a.grad_value;
-    detail::set_gradients_of_modifiers(a, &args);
+    detail::set_gradients(a, &args);
     args.grad_gate = a.grad_gate;
     return args;
 }
 
 inline polyhead_args c_args(const MhaBackwardArgs &a) noexcept {
-    polyhead_args args = detail::attention_args(a, POLYHEAD_MHA_BACKWARD);
-    args.query = a.input;
-    args.key = a.key;
-    args.value = a.value;
-    detail::set_heads(a, &args);
-    args.lse = a.lse;
-    args.grad_out = a.grad_out;
+    polyhead_args args = detail::mha_args(a, POLYHEAD_MHA_BACKWARD);
     args.weight_q = a.weight_q;
     args.weight_k = a.weight_k;
     args.weight_v = a.weight_v;
     args.weight_out = a.weight_out;
     args.weight_gate = a.weight_gate;
     args.grad_query = a.grad_input;
-    args.grad_key = a.grad_key;
-    args.grad_value = a.grad_value;
     args.grad_weight_q = a.grad_weight_q;
     args.grad_weight_k = a.grad_weight_k;
     args.grad_weight_v = a.grad_weight_v;
@@ -124,7 +116,7 @@ inline polyhead_args c_args(const MhaBackwardArgs &a) noexcept {
     args.grad_bias_v = a.grad_bias_v;
     args.grad_bias_out = a.grad_bias_out;
     args.grad_bias_gate = a.grad_bias_gate;
-    detail::set_gradients_of_modifiers(a, &args);
+    detail::set_gradients(a, &args);
     return args;
 }
 

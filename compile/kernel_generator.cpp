@@ -91,7 +91,8 @@ private:
         return functions == DeviceFunctions::cuda     ? cuda_numerics()
                : functions == DeviceFunctions::opencl ? opencl_numerics()
                : coarse                               ? bf16_numerics()
-                                                      : portable_numerics();
+               : machine().gpu()                      ? portable_numerics()
+                                                      : cpu_numerics();
     }
     Storage storage() const { return storage_of(problem().dtype, machine().converts_f16()); }
     Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().converts_f16()); }

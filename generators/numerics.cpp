@@ -91,17 +91,26 @@ std::function<Expr(Expr, int, int)> by_shuffles(const std::function<Expr(Expr, E
 } // namespace
 
 Numerics portable_numerics() {
-    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose, tanh_polynomial, no_lanes, no_lanes};
+    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose, tanh_polynomial, product_of_halves, no_lanes, no_lanes};
+}
+
+Numerics cpu_numerics() {
+    Numerics numerics = portable_numerics();
+    numerics.multiply = product_of_64_bits;
+    return numerics;
 }
 
 Numerics bf16_numerics() {
-    return {exp2_of(degree_3), exp2_to_cut_of(degree_3), pow2_integral, round_up_loose, tanh_polynomial, no_lanes, no_lanes};
+    Numerics numerics = cpu_numerics();
+    numerics.exp2 = exp2_of(degree_3);
+    numerics.exp2_to_cut = exp2_to_cut_of(degree_3);
+    return numerics;
 }
 
 Numerics opencl_numerics() {
     // Overloaded in OpenCL C, so a float argument takes the float function.
     return {
-        [](const Expr &x) { return pure_call("exp2", {x}); }, nullptr, pow2_integral, round_up_loose, tanh_polynomial, no_lanes, no_lanes};
+        [](const Expr &x) { return pure_call("exp2", {x}); }, nullptr, pow2_integral, round_up_loose, tanh_polynomial, product_of_64_bits, no_lanes, no_lanes};
 }
 
 Numerics cuda_numerics() {
@@ -111,6 +120,7 @@ Numerics cuda_numerics() {
             pow2_integral,
             round_up_loose,
             tanh_polynomial,
+            product_of_64_bits,
             by_shuffles([](const Expr &a, const Expr &b) { return a + b; }),
             by_shuffles([](const Expr &a, const Expr &b) { return Halide::max(a, b); })};
 }

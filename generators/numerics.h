@@ -6,6 +6,8 @@
 
 #include <Halide.h>
 
+#include "random_words.h"
+
 namespace polyhead::gen {
 
 struct Numerics {
@@ -18,6 +20,7 @@ struct Numerics {
     // The smallest integer that the frame may use as reference exponent of x: at least x, at most x + 2.
     std::function<Halide::Expr(Halide::Expr)> round_up;
     std::function<Halide::Expr(Halide::Expr)> tanh;
+    WordMultiply multiply;
     // The sum, or the largest, of an Expr over `lanes` threads of a warp that are `apart` from each other, the same bits in all of them;
     // the Expr itself for 1 lane.
     std::function<Halide::Expr(Halide::Expr, int lanes, int apart)> sum_over_lanes, max_over_lanes;
@@ -25,6 +28,8 @@ struct Numerics {
 
 // Polynomials and integer shifts only: every machine with 32-bit integers and floats. No lanes.
 Numerics portable_numerics();
+// The same where integers have 64 bits, too.
+Numerics cpu_numerics();
 // The same where powers are cut to bf16 before they are used: exp2 of degree 3.
 Numerics bf16_numerics();
 // The exp2 of OpenCL C, at most 3 units in the last place wrong, which devices map to their instruction. No lanes.

@@ -96,6 +96,10 @@ const Refused refused[] = {
     {"score = max(1, true)", "1:16: max: argument 2 is bool, expected a number"},
     {"score = exp(true)", "1:13: exp: argument 1 is bool, expected a number"},
     // Calls and brackets
+    {"score = uniform(1, 2, 3, 4)", "1:9: uniform: found 4 arguments, expected 5"},
+    {"score = uniform(1, b, h, q, score)", "1:29: uniform: argument 5 is float, expected int; floor() makes one"},
+    {"mask = uniform(1, b, h, q, kv < 1)", "1:28: uniform: argument 5 is bool, expected a number"},
+    {"score = uniform", "1:16: found the end of the text, expected '(' after uniform"},
     {"score = exp(1, 2)", "1:9: exp: found 2 arguments, expected 1"},
     {"score = min(1)", "1:9: min: found 1 arguments, expected 2 or more"},
     {"score = clamp(1, 2)", "1:9: clamp: found 2 arguments, expected 3"},

@@ -36,7 +36,7 @@ polyhead_add_kernel(
     EXPRESSION
         [[
             tensor bias: f32[h, 17]; tensor last: i32[b]; tensor gain: f32
-            score = tanh(score * gain) + bias[h, clamp(kv - p, -8, 8) + 8]
+            score = tanh(score * gain) + (bias[h, clamp(kv - p, -8, 8) + 8] + uniform(last[b], b, h, q, kv))
             mask = kv <= last[b] + q and kv < kv_length
         ]]
 )

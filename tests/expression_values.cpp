@@ -4,6 +4,8 @@
 #include <polyhead/c_api.h>
 
 #include "contract/expression_text.h"
+#include "generators/random_words.h"
+#include "instruments/reference/random_words.h"
 #include "support/catch.h"
 #include "support/expression_probe.h"
 #include "support/expression_slope.h"
@@ -100,6 +102,8 @@ const ScoreCase bent_scores[] = {
     {"score = (score - 1) / (score * score + 1)", [](const ProbePoint &x) { return (x.score - 1) / (x.score * x.score + 1); }},
     {"score = -exp(-score) - -score", [](const ProbePoint &x) { return -std::exp(-x.score) + x.score; }},
     {"score = log(1 + exp(score))", [](const ProbePoint &x) { return std::log(1 + std::exp(x.score)); }},
+    {"score = score * uniform(-3, b, h, q, kv) + uniform(kv, 0, -2147483647, 1 - q, h)",
+     [](const ProbePoint &x) { return x.score * uniform(-3, x.b, x.h, x.q, x.kv) + uniform(x.kv, 0, -2147483647, 1 - x.q, x.h); }},
     {"score = sqrt(score * score + 0.01) * select(kv > q, 1, -1)",
      [](const ProbePoint &x) { return std::sqrt(x.score * x.score + 0.01) * (x.kv > x.q ? 1 : -1); }},
     {"score = max(score, 0) + 0.1 * min(score, 0)",
@@ -149,6 +153,8 @@ const MaskCase masks[] = {
      [](const ProbePoint &x) { return tensor_integer(x.b * probe_seq_len_kv + x.q) == tensor_integer(x.b * probe_seq_len_kv + x.kv); }},
     {"tensor keep: bool[kv]\nmask = keep[kv] and not keep[q]",
      [](const ProbePoint &x) { return tensor_truth(x.kv) && !tensor_truth(x.q); }},
+    {"tensor seed: i32; mask = uniform(seed, b, h, q, kv) < 0.5",
+     [](const ProbePoint &x) { return uniform(tensor_integer(0), x.b, x.h, x.q, x.kv) < 0.5; }},
     {"tensor keep: bool\nmask = keep or kv <= p", [](const ProbePoint &x) { return tensor_truth(0) || x.kv <= x.p; }},
 };
 
@@ -187,6 +193,26 @@ TEST_CASE("expressions: masks have the value of the same formula in C++") {
         int wrong = 0;
         for (const gen::Expression &expression : both_forms(c.text)) {
             probe(expression, [&](const ProbePoint &point, const ProbeResult &result) { wrong += result.mask != c.expected(point); });
+        }
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("expressions: both ways to multiply words give the same 64 bits") {
+    Halide::Var i("i");
+    const Halide::Expr x = Halide::cast<uint32_t>(i) * Halide::Internal::make_const(Halide::UInt(32), 0x9E3779B9) -
+                           Halide::cast<uint32_t>(i % 3); // all ones at 0 or 1 less, far ones
+    for (const uint32_t factor : {0xD2511F53u, 0xCD9E8D57u, 0xFFFFFFFFu, 0x10000u, 0xFFFFu, 1u}) {
+        const gen::WideProduct a = gen::product_of_64_bits(x, factor), b = gen::product_of_halves(x, factor);
+        Halide::Func words("words");
+        words(i) = Halide::Tuple(x, a.high, a.low, b.high, b.low);
+        const Halide::Realization r = words.realize({1000});
+        const Halide::Buffer<uint32_t> value = r[0], a_high = r[1], a_low = r[2], b_high = r[3], b_low = r[4];
+        int wrong = 0;
+        for (int at = 0; at < 1000; at++) {
+            const uint64_t product = uint64_t(value(at)) * factor;
+            wrong += a_high(at) != product >> 32 || b_high(at) != product >> 32 || a_low(at) != uint32_t(product) ||
+                     b_low(at) != uint32_t(product);
         }
         CHECK(wrong == 0);
     }

@@ -189,6 +189,21 @@ class Dropout(unittest.TestCase):
             out = kernel(query=query, key=key, value=value, dropout_p=0.1, dropout_seed=seed, dropout_offset=3)
             np.testing.assert_array_equal(out > 0, expected)
 
+    def test_uniform_of_expressions(self):
+        """The same numbers on every machine, with the shares that they say; a mask drops a pair without a new scale."""
+        keys, seed = 200, -5
+        query, key = random(1, 1, 2, 33, D), random(2, 1, 2, keys, D)
+        value = np.broadcast_to(np.eye(keys, dtype="float32"), (1, 2, keys, keys))
+        b, h, q, kv = np.indices((1, 2, 33, keys))
+        number = (philox([kv, q, h, b], [seed & 0xffffffff, 0x66696e75], 7)[0] >> np.uint64(8)) / 2.0 ** 24
+        for target in ("host", "x86-64-v3", "x86-64-v2"):
+            kernel = polyhead.compile("sdpa", num_heads=2, head_dim=D, head_dim_v=keys, target=target,
+                                      expression="tensor seed: i32; mask = uniform(seed, b, h, q, kv) < 0.9 or kv == 0")
+            out = kernel(query=query, key=key, value=value, tensors={"seed": np.int32(seed)})
+            np.testing.assert_array_equal(out > 0, (number < 0.9) | (kv == 0))
+        self.assertLess(abs(int((number < 0.9).sum()) - number.size * 0.9), 4 * (number.size * 0.09) ** 0.5)
+        self.assertLess(abs(number.mean() - 0.5), 4 * (number.size * 12) ** -0.5)
+
     def test_shares(self):
         for p in (0.1, 0.5, 0.9):
             shape = (2, 3, 64, 512)

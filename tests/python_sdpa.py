@@ -187,6 +187,8 @@ class Modifiers(Case):
             return score + slope[h] * abs(q - kv) / 2 - x.tanh(q // 3), (kv <= q + 2) | (kv % 5 == 1)
 
         self.close(polyhead.sdpa(QUERY, KEY, VALUE, expression=changed, tensors={"slope": slopes}), expected)
+        random_mask = x.text_of(lambda seed, b, h, q, kv: x.uniform(seed, b, h, q + 1, kv) < 0.5, {"seed": np.int32(3)})
+        self.assertEqual(random_mask, "tensor seed: i32\nmask = (uniform(seed, b, h, (q + (1)), kv) < (0.5))")
         text = x.text_of(lambda score, q_idx, kv_idx: x.where(q_idx >= kv_idx, -score / 4, 3), {})
         self.assertEqual(text, "score = select((q >= kv), (((-score) * (1.0)) / (4)), (3))")
         for wrong in (lambda score, q: score if q < 3 else 0, lambda q: 1 < q < 3, lambda score: "x"):

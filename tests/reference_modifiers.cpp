@@ -329,7 +329,7 @@ TEST_CASE("reference: the meaning of every expression of the tests") {
         return ExpressionPoint<double>{3.0, 0, 1, 1, kv, 2, 2, 4, 4, tensors};
     };
     const std::vector<ExpressionCase> &cases = expression_cases();
-    REQUIRE(cases.size() == 6);
+    REQUIRE(cases.size() == 7);
     const polyhead_tensor bias[] = {dense(table, {2, 33})};
     CHECK(cases[0].score(point(bias, 0)) == 3.25);
     const polyhead_tensor documents[] = {dense(documents_q, {1, 2}), dense(documents_kv, {1, 4})};
@@ -348,4 +348,10 @@ TEST_CASE("reference: the meaning of every expression of the tests") {
     CHECK(cases[5].score(point(functions, 2)) == Approx(8 * std::tanh(0.375) + 0.5 + 0.1 * std::sqrt(10.0)));
     CHECK_FALSE(cases[5].mask(point(functions, 3)));
     CHECK(cases[5].mask(point(functions, 2)));
+    // Known answers of the authors (Random123, kat_vectors), and what follows from words of them.
+    CHECK(philox({0, 0, 0, 0}, 0, 0, 7)[0] == 0x5f6fb709);
+    CHECK(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffff, 0xffffffff, 7)[3] == 0x8c52f662);
+    const std::vector<int32_t> seed = {5};
+    const polyhead_tensor seeds[] = {dense(seed)};
+    CHECK(cases[6].score(point(seeds, 2)) == Approx(3 + uniform(5, 0, 1, 1, 2) - 0.5 * uniform(7, -2, 2, 2, 1)));
 }

@@ -10,6 +10,7 @@
 #include <polyhead/expression_source.h>
 
 #include "../../plan/text.h"
+#include "../random_words.h"
 
 namespace polyhead::gen {
 
@@ -26,7 +27,7 @@ bool is_batch_row(const Expr &index) {
 
 // The scope of a kernel as a source sees it: tensors by name. A source is tried when it is loaded, so nothing here goes wrong later.
 Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTensor> &tensors) {
-    Scope scope{s.score, s.b, s.h, s.q, s.kv, s.position, s.seq_len_q, s.seq_len_kv, s.kv_length, nullptr, s.exp, s.tanh};
+    Scope scope{s.score, s.b, s.h, s.q, s.kv, s.position, s.seq_len_q, s.seq_len_kv, s.kv_length, nullptr, s.exp, s.tanh, nullptr};
     scope.element = [element = s.element, tensors](const std::string &name, const std::vector<Expr> &index) {
         for (size_t i = 0; i < tensors.size(); i++) {
             if (tensors[i].name != name) {
@@ -44,6 +45,14 @@ Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTen
             return element(i, index);
         }
         throw std::invalid_argument("unknown tensor '" + name + "'; declarations() does not declare it");
+    };
+    scope.uniform = [uniform = s.uniform](const Expr &seed, const Expr &b, const Expr &h, const Expr &q, const Expr &kv) {
+        for (const Expr &one : {seed, b, h, q, kv}) {
+            if (!one.defined() || one.type() != Halide::Int(32)) {
+                throw std::invalid_argument("uniform: found an argument that is not int32");
+            }
+        }
+        return uniform({seed, b, h, q, kv});
     };
     return scope;
 }
@@ -79,7 +88,8 @@ ExpressionScope scope_of_variables(const std::vector<ExpressionTensor> &tensors)
                           variable("kv_length"),
                           nullptr,
                           [](const Expr &x) { return Halide::exp(x); },
-                          [](const Expr &x) { return Halide::tanh(x); }};
+                          [](const Expr &x) { return Halide::tanh(x); },
+                          [](const std::vector<Expr> &x) { return uniform(product_of_64_bits, x); }};
     scope.element = [tensors](size_t i, std::vector<Expr> index) {
         const ExpressionTensor &tensor = tensors[i];
         for (size_t d = 0; d < index.size(); d++) { // that dimension is divided as the batch is

@@ -130,6 +130,8 @@ Expr value_of(const Node &node, const ExpressionScope &scope) {
         return scope.exp(x[0]);
     case Op::tanh:
         return scope.tanh(x[0]);
+    case Op::uniform:
+        return scope.uniform(x);
     default:
         break;
     }

@@ -22,6 +22,7 @@ struct ExpressionScope {
     // An element of a declared tensor, outermost index first: f32, int32 or bool.
     std::function<Halide::Expr(size_t tensor, const std::vector<Halide::Expr> &index)> element;
     std::function<Halide::Expr(Halide::Expr)> exp, tanh; // of f32, as the machine computes them
+    std::function<Halide::Expr(const std::vector<Halide::Expr> &seed_and_coordinates)> uniform; // of five int32: f32
 };
 
 Halide::Expr score_of(const Expression &expression, const ExpressionScope &scope); // f32; scope.score where the text has no score

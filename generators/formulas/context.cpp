@@ -24,6 +24,7 @@ ExpressionScope FormulaContext::scope(const Expr &natural_score, const Row &row,
     s.element = inputs.expression_element;
     s.exp = [](const Expr &x) { return Halide::exp(x); };
     s.tanh = numerics.tanh;
+    s.uniform = [multiply = numerics.multiply](const std::vector<Expr> &x) { return uniform(multiply, x); };
     return s;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "point_functions.h"
+#include "random_words.h"
 #include "reference.h"
 #include "visibility.h"
 
@@ -79,6 +80,19 @@ void add_mixtures(std::vector<ExpressionCase> &cases) {
             POLYHEAD_OF_POINT(const Real part = std::tanh(at.score / Real(8));
                               return Real(1) - part * part + Real(0.1) * at.score / std::sqrt(Real(1) + at.score * at.score);),
             [](const ExpressionPoint<double> &at) { return at.kv_length - at.kv > at.h % 2 || at.kv == 0; }, -1, 1
+    });
+    cases.push_back({
+        "random numbers",
+            "tensor seed: i32; score = score + uniform(seed, b, h, q, kv) - 0.5 * uniform(7, -kv, p, kv, h); "
+            "mask = uniform(seed + 1, b, h, q, kv) < 0.75 or kv == 0",
+            {{"seed", POLYHEAD_I32, 0, {}}},
+            POLYHEAD_OF_POINT(return at.score + Real(uniform(at.integer(0, {0}), at.b, at.h, at.q, at.kv)) -
+                                         Real(0.5) * Real(uniform(7, -at.kv, at.position, at.kv, at.h));),
+            POLYHEAD_OF_POINT(return Real(1);),
+            [](const ExpressionPoint<double> &at) {
+                return uniform(at.integer(0, {0}) + 1, at.b, at.h, at.q, at.kv) < 0.75 || at.kv == 0;
+            },
+            -100, 100
     });
 }
 

@@ -32,6 +32,7 @@ enum class Op {
     log,
     tanh,
     sqrt,
+    uniform, // of seed, b, h, q, kv
     select,
     less,
     less_equal,

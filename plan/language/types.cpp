@@ -13,6 +13,8 @@ const std::map<std::string, Op> arithmetic = {{"+", Op::add},    {"-", Op::subtr
                                               {"%", Op::modulo}, {"min", Op::minimum}, {"max", Op::maximum}};
 const std::map<std::string, Op> real_functions = {{"exp", Op::exp}, {"log", Op::log}, {"tanh", Op::tanh}, {"sqrt", Op::sqrt}};
 
+constexpr int operations_of_uniform = 100; // generators/random_words.cpp
+
 // How often the formula of an operation contains each of its arguments (values.cpp): with an integer divisor that may be negative both
 // are repeated.
 int copies_of_argument(const Node &node) {
@@ -36,6 +38,7 @@ Type element_type(const ExpressionTensor &tensor) {
 NodePtr make_node(Op op, Type type, std::vector<NodePtr> args, size_t index) {
     auto node = std::make_shared<Node>(Node{op, type, std::move(args)});
     node->index = index;
+    node->size = op == Op::uniform ? operations_of_uniform : 1;
     for (const NodePtr &arg : node->args) {
         const int64_t size = node->size + int64_t(arg->size) * copies_of_argument(*node);
         node->size = static_cast<int>(std::min<int64_t>(size, most_operations + 1));
@@ -152,6 +155,14 @@ NodePtr Typing::call(const Function &function, const std::vector<NodePtr> &args)
     }
     if (name == "floor") {
         return args[0]->type == Type::integer ? args[0] : make_node(Op::floor, Type::integer, args);
+    }
+    if (name == "uniform") {
+        for (size_t i = 0; i < args.size(); i++) {
+            if (args[i]->type != Type::integer) {
+                return refuse(name + ": argument " + std::to_string(i + 1) + " is float, expected int; floor() makes one", i);
+            }
+        }
+        return make_node(Op::uniform, Type::real, args);
     }
     return make_node(real_functions.at(name), Type::real, {converted_to_real(args[0])});
 }

@@ -41,6 +41,7 @@ gen::ExpressionScope scope() {
     s.score = Halide::cast<float>(s.kv * 3 + s.q);
     s.exp = [](const Expr &x) { return Halide::exp(x); };
     s.tanh = [](const Expr &x) { return Halide::tanh(x); };
+    s.uniform = [](const std::vector<Expr> &x) { return gen::uniform(gen::product_of_64_bits, x); };
     return s;
 }
 

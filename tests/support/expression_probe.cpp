@@ -3,6 +3,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "generators/random_words.h"
+
 namespace polyhead::test {
 namespace {
 
@@ -58,6 +60,7 @@ gen::ExpressionScope scope_of(const gen::Expression &expression, const Coordinat
     s.element = [tensors](size_t tensor, const std::vector<Expr> &index) { return element(tensors.at(tensor), index); };
     s.exp = [](const Expr &x) { return Halide::exp(x); };
     s.tanh = [](const Expr &x) { return Halide::tanh(x); };
+    s.uniform = [](const std::vector<Expr> &x) { return gen::uniform(gen::product_of_64_bits, x); };
     return s;
 }
 

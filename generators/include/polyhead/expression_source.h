@@ -18,7 +18,7 @@
 
 #include <Halide.h>
 
-#define POLYHEAD_EXPRESSION_SOURCE_VERSION (1000000 * HALIDE_VERSION_MAJOR + 1000 * HALIDE_VERSION_MINOR + 1)
+#define POLYHEAD_EXPRESSION_SOURCE_VERSION (1000000 * HALIDE_VERSION_MAJOR + 1000 * HALIDE_VERSION_MINOR + 2)
 
 namespace polyhead {
 
@@ -29,6 +29,8 @@ struct Scope {
     // An element of a declared tensor, outermost index first: f32, int32 or bool.
     std::function<Halide::Expr(const std::string &tensor, const std::vector<Halide::Expr> &index)> element;
     std::function<Halide::Expr(Halide::Expr)> exp, tanh; // of f32, as the kernel computes them
+    // Of five int32: f32 in [0, 1), the same on every machine.
+    std::function<Halide::Expr(Halide::Expr seed, Halide::Expr b, Halide::Expr h, Halide::Expr q, Halide::Expr kv)> uniform;
 };
 
 // What the generator finds in the file.

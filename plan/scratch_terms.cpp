@@ -180,7 +180,9 @@ void ScratchTerms::add_gradients() {
         kept_key = p_.grad_key_norm != 0 ? p_.head_dim : 0;
     const auto words = [&](int entries) { return pairs ? copied_gradient_words(p_, t_, machine_.lanes, entries) : 0; };
     const int64_t of_both = words(p_.head_dim) + words(p_.head_dim_v);
-    add_per_query(p_.num_heads * (of_query + kept_query + of_both + 2)); // delta, row_magnitude
+    add_per_query(p_.num_heads * (of_query + kept_query + of_both + 1)); // row_magnitude
+    const int side = rows_of_delta(p_, machine_.lanes);
+    add(int64_t(p_.num_heads) * side, side * contract::group_size_of(p_), 0); // delta
     add(p_.num_kv_heads * ((staged ? 2 * width : 0) + kept_key + of_both), 0, 1);
     if (pairs) { // words of rows
         add(2 * p_.num_heads * width, t_.pair * contract::group_size_of(p_), 0);

@@ -31,24 +31,34 @@ using Halide::Var;
 namespace {
 
 constexpr int most_lanes_of_numbers = 8; // numbers of tiles side by side
-constexpr int rows_of_delta = 8;         // sums of rows side by side: an addition waits for the one before it
 
-void schedule_rows_of_queries(KeyLanesStages &s) {
-    Var task("task"), rows("rows"), row("row");
-    Func delta = s.delta.in(); // a parallel loop of the sums themselves would make each addition an atomic one
-    delta.compute_root().split(s.q, rows, row, rows_of_delta, TailStrategy::RoundUp).fuse(s.h, s.b, task).parallel(task);
-    s.delta.compute_at(delta, rows).bound_extent(s.q, rows_of_delta).unroll(s.q);
-    s.delta.update().reorder(s.q, s.delta_words.x).unroll(s.q);
+// Rows side by side, as squares of grad_out and out that are transposed in registers: LLVM makes gathers of rows that are unrolled.
+void schedule_delta(KeyLanesStages &s) {
+    Var task("task"), square("square"), row("row");
+    const int side = s.grad_out_squares->side;
+    s.delta.compute_root().split(s.q, square, row, side, TailStrategy::RoundUp).vectorize(row).fuse(s.h, s.b, task).parallel(task);
+    s.delta_rows.compute_at(s.delta, square).bound_extent(s.lane, side).vectorize(s.lane);
+    s.delta_rows.update().reorder(s.lane, s.delta_entries.x, s.delta_entries.y).vectorize(s.lane).unroll(s.delta_entries.x);
+    for (TransposedSquares *squares : {&*s.grad_out_squares, &*s.out_squares}) {
+        schedule_square(*squares, LoopLevel(s.delta_rows, RVar(s.delta_entries.y)), side);
+    }
+}
+
+void schedule_rows_of_queries(KeyLanesStages &s, const Machine &machine) {
+    schedule_delta(s);
     if (s.row_magnitude.defined()) {
-        s.row_magnitude.compute_root().fuse(s.h, s.b, task).parallel(task);
-        s.row_magnitude.update().fuse(s.h, s.b, task).parallel(task);
+        Var task("task");
+        Func magnitude = s.row_magnitude.in(); // a parallel loop of the largest themselves would make each of them an atomic one
+        magnitude.compute_root().fuse(s.h, s.b, task).parallel(task);
+        s.row_magnitude.compute_at(magnitude, s.q);
+        s.row_magnitude.update().atomic().vectorize(RVar(s.magnitude_words.x), machine.lanes);
     }
 }
 
 // What is made once for a part.
 void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
     const KeyLanesBlocking &blocking = s.blocking;
-    const RVar lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
+    const RVar lane = s.squares[0], column = s.squares[1], block = s.squares[2], vector = s.squares[3], panel = s.squares[4];
     if (s.score_factor.defined()) {
         s.score_factor.compute_root();
     }
@@ -57,10 +67,10 @@ void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
             .bound_extent(s.lane, blocking.key_panel)
             .bound_extent(s.d, blocking.words)
             .bound_extent(s.panel, blocking.panels());
-        f.update().reorder(lane, column, vector, block, panel).allow_race_conditions().vectorize(lane).unroll(column);
+        f.update().reorder(lane, column, block, vector, panel).allow_race_conditions().vectorize(lane).unroll(column);
     }
-    schedule_square(*s.key_squares, LoopLevel(s.key_panels, vector), blocking.lanes);
-    schedule_square(*s.value_squares, LoopLevel(s.value_panels, vector), blocking.lanes);
+    schedule_square(*s.key_squares, LoopLevel(s.key_panels, block), blocking.lanes);
+    schedule_square(*s.value_squares, LoopLevel(s.value_panels, block), blocking.lanes);
     if (s.key_magnitude.defined()) {
         s.key_magnitude.compute_at(part)
             .update()
@@ -199,7 +209,7 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
     const int lanes = machine.lanes;
     Var task("task"), head("head");
     const RVar x = s.merge[0], row = s.merge[1], block = s.merge[2], tile = s.merge[3], qt = s.merge[4], g = s.merge[5], p = s.merge[6];
-    schedule_rows_of_queries(s);
+    schedule_rows_of_queries(s, machine);
     s.sums.bound(s.x, 0, blocking.width).bound(s.row, 0, s.rows).vectorize(s.x, lanes);
     const auto along_row = [&](Func f, int columns) {
         f.bound(s.d, 0, columns).vectorize(s.d, std::min(lanes, columns), TailStrategy::GuardWithIf);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "../../plan/frames/key_lanes.h"
 #include "../formulas/infinity.h"
 #include "../written_order.h"
 
@@ -38,16 +39,25 @@ Expr largest_magnitude(const Expr &word, const KeyLanesStages &s) {
 // entry, as grad_weights of floats are: where one key has all the weight, out is its value, and their difference is exactly 0.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const AttentionInputs &in = at.in();
-    const Expr row = min(s.q, in.seq_len_q - 1);
-    s.delta_words = RDom(0, s.head_dim_v, "delta_words");
-    s.delta(s.q, s.h, s.b) = 0.0f;
-    s.delta(s.q, s.h, s.b) += in.given_grad_out(s.delta_words, row, s.h, s.b) * in.out(s.delta_words, row, s.h, s.b);
+    const int side = rows_of_delta(at.formulas.problem(), s.blocking.lanes);
+    const auto squares = [&](const char *name, const auto &tensor) {
+        return transpose_squares(name, side, s.head_dim_v, {s.vector, s.h, s.b}, [&](const Expr &column, const Expr &row) {
+            return tensor(column, min(s.vector * side + row, in.seq_len_q - 1), s.h, s.b);
+        });
+    };
+    s.grad_out_squares = squares("grad_out_of_delta", in.given_grad_out);
+    s.out_squares = squares("out_of_delta", in.out);
+    s.delta_entries = RDom(0, side, 0, s.head_dim_v / side, "delta_entries");
+    const std::vector<Expr> entry = {s.delta_entries.x * side + s.lane, s.delta_entries.y, s.vector, s.h, s.b};
+    s.delta_rows(s.lane, s.vector, s.h, s.b) = 0.0f;
+    s.delta_rows(s.lane, s.vector, s.h, s.b) += s.grad_out_squares->transposed()(entry) * s.out_squares->transposed()(entry);
+    s.delta(s.q, s.h, s.b) = s.delta_rows(s.q % side, s.q / side, s.h, s.b);
     if (at.excludes()) {
-        const int words = at.words(s.head_dim), words_v = at.words(s.head_dim_v);
-        s.magnitude_words = RDom(0, std::max(words, words_v), "magnitude_words");
-        const Expr word = s.magnitude_words;
-        const Expr of_query = largest_magnitude(s.operands.query(min(word, words - 1), s.q, s.h, s.b), s),
-                   of_gradient = largest_magnitude(s.operands.grad_out(min(word, words_v - 1), s.q, s.h, s.b), s);
+        const int words = at.words(s.head_dim), words_v = at.words(s.head_dim_v), most = std::max(words, words_v);
+        s.magnitude_words = RDom(0, most, "magnitude_words");
+        const auto word = [&](int count) { return count == most ? Expr(s.magnitude_words) : min(s.magnitude_words, count - 1); };
+        const Expr of_query = largest_magnitude(s.operands.query(word(words), s.q, s.h, s.b), s),
+                   of_gradient = largest_magnitude(s.operands.grad_out(word(words_v), s.q, s.h, s.b), s);
         s.row_magnitude(s.q, s.h, s.b) = 0;
         s.row_magnitude(s.q, s.h, s.b) = max(s.row_magnitude(s.q, s.h, s.b), max(of_query, of_gradient));
     }
@@ -78,8 +88,8 @@ void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         });
     s.value_squares = transpose_squares("value", lanes, blocking.words, at.vars_in_part({s.vector, s.panel}),
                                         [&](const Expr &word, const Expr &row) { return operands.value(word, row_of(row), s.h, s.b); });
-    s.squares = RDom(0, lanes, 0, lanes, 0, vectors, 0, blocking.words / lanes, 0, blocking.panels(), "squares");
-    const Expr lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
+    s.squares = RDom(0, lanes, 0, lanes, 0, blocking.words / lanes, 0, vectors, 0, blocking.panels(), "squares");
+    const Expr lane = s.squares[0], column = s.squares[1], block = s.squares[2], vector = s.squares[3], panel = s.squares[4];
     const auto define = [&](Func panels, const TransposedSquares &squares) {
         panels(at.vars_in_part({s.lane, s.d, s.panel})) = undef(operands.product.type);
         panels(at.in_part({vector * lanes + lane, block * lanes + column, panel})) =
@@ -420,7 +430,11 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
 }
 
 std::vector<Func> KeyLanesStages::funcs() const {
-    std::vector<Func> all = {delta, row_magnitude};
+    std::vector<Func> all = {delta_rows, delta, row_magnitude};
+    for (const auto &squares : {grad_out_squares, out_squares}) {
+        const std::vector<Func> steps = squares ? squares->funcs() : std::vector<Func>();
+        all.insert(all.end(), steps.begin(), steps.end());
+    }
     const std::vector<Func> of_rows = bounds.funcs();
     all.insert(all.end(), of_rows.begin(), of_rows.end());
     all.insert(all.end(), {row_reference, row_delta});

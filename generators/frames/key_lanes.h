@@ -66,16 +66,18 @@ struct KeyLanesStages {
     Halide::Var x{"x"}, d{"d"}, lane{"lane"}, row{"row"}, panel{"panel"}, group{"group"}, kk{"kk"}, qi{"qi"}, qt{"qt"}, g{"g"}, p{"p"},
         sp{"sp"}, h{"h"}, b{"b"}, q{"q"}, kv{"kv"}, t{"t"}, vector{"vector"}, block{"block"}, kind{"kind"};
 
-    Halide::RDom delta_words;                          // of delta
+    Halide::RDom delta_entries;                        // of delta_rows: (column, block of columns)
     Halide::RDom magnitude_words;                      // of row_magnitude
-    Halide::RDom squares;                              // of key_panels: (lane, column, vector, block of columns, panel)
+    Halide::RDom squares;                              // of key_panels: (lane, column, block of columns, vector, panel)
     Halide::RDom weight_rows, logit_rows;              // (key in panel, row in group, group of rows, panel)
     Halide::RDom weight_pairs, score_pairs, row_pairs; // the same: (key in panel, word of rows in group, group of rows, panel)
     Halide::RDom key_words, value_words, score_words, grad_words;
     Halide::RDom merge;                 // of sums: (column, row, block of columns, tile, qt, g, p)
     std::vector<Halide::RDom> products; // of tile_sums: value, key, query; then the same where something is not finite
 
-    Halide::Func delta{"delta"}; // (q, h, b): sum of grad_out * out
+    std::optional<TransposedSquares> grad_out_squares, out_squares;
+    Halide::Func delta_rows{"delta_rows"}; // (lane, square of rows, h, b): sum of grad_out * out
+    Halide::Func delta{"delta"};           // (q, h, b): the same
     Halide::Func row_magnitude{
         "row_magnitude"}; // (q, h, b): largest |query|, |grad_out| as an integer; undefined where no pair is excluded
     RowBounds bounds;     // (qi, qt, b)

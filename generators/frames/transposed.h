@@ -50,7 +50,7 @@ Halide::Expr first_of(const Halide::Expr &block, int count, int side);
 // Every perfect shuffle (first half and second half interleaved) moves the highest bit of the index to the lowest place, so log2 side of
 // them do it, each an interleaving of vectors.
 struct TransposedSquares {
-    int side;    // a power of 2
+    int side;    // a power of 2; 1: nothing moves
     int columns; // of the matrix, at least side
     Halide::Var f{"f"}, block{"block"};
     Halide::Func rows;                  // (row * side + column, block, outer...): as it lies in memory
@@ -59,7 +59,7 @@ struct TransposedSquares {
 
     int blocks() const { return blocks_of(columns, side); }
     Halide::Expr first_column(const Halide::Expr &block) const { return first_of(block, columns, side); }
-    const Halide::Func &transposed() const { return shuffles.back(); }
+    const Halide::Func &transposed() const { return shuffles.empty() ? rows : shuffles.back(); }
     std::vector<Halide::Func> funcs() const;
 };
 

@@ -123,6 +123,10 @@ int gradient_width(const Problem &p, const Tiling &t) {
     return in_whole(widest_head(p), std::max(1, t.grad_columns));
 }
 
+int rows_of_delta(const Problem &p, int lanes) {
+    return std::gcd(lanes, p.head_dim_v); // lanes are a power of 2
+}
+
 int gradient_words(const Problem &p, const Tiling &t, int lanes) {
     return in_whole(gradient_width(p, t) / std::max(1, t.pair), lanes);
 }

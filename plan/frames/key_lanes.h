@@ -13,6 +13,8 @@ int gradient_width(const Problem &problem, const Tiling &tiling);
 int gradient_words(const Problem &problem, const Tiling &tiling, int lanes);
 // Of a row of so many entries, those that are copied: none where they lie so in the tensor.
 int copied_gradient_words(const Problem &problem, const Tiling &tiling, int lanes, int entries);
+// Rows whose sums of grad_out * out are made side by side, in squares.
+int rows_of_delta(const Problem &problem, int lanes);
 // Query, key, value and grad_out are read from copies: floats, in rows of that width. Otherwise as they lie.
 bool stages_gradient_rows(const Problem &problem, const Tiling &tiling);
 // A read of a tensor whose gradient is wanted: elements of a line of sums to which a tile adds, and rows of that width for them, in whole

@@ -8,7 +8,10 @@ function(polyhead_target_defaults target)
         set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     endif()
     target_compile_features(${target} PUBLIC cxx_std_17)
-    target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers $<$<BOOL:${POLYHEAD_WERROR}>:-Werror>)
+    target_compile_options(
+        ${target}
+        PRIVATE -Wall -Wextra -Wno-missing-field-initializers $<$<BOOL:${POLYHEAD_WERROR}>:-Werror>
+    )
     if(NOT arg_NO_CONVERSION)
         target_compile_options(${target} PRIVATE -Wconversion)
     endif()

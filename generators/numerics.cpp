@@ -91,7 +91,8 @@ std::function<Expr(Expr, int, int)> by_shuffles(const std::function<Expr(Expr, E
 } // namespace
 
 Numerics portable_numerics() {
-    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose, tanh_polynomial, product_of_halves, no_lanes, no_lanes};
+    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose,
+            tanh_polynomial,   product_of_halves,        no_lanes,      no_lanes};
 }
 
 Numerics cpu_numerics() {
@@ -109,8 +110,14 @@ Numerics bf16_numerics() {
 
 Numerics opencl_numerics() {
     // Overloaded in OpenCL C, so a float argument takes the float function.
-    return {
-        [](const Expr &x) { return pure_call("exp2", {x}); }, nullptr, pow2_integral, round_up_loose, tanh_polynomial, product_of_64_bits, no_lanes, no_lanes};
+    return {[](const Expr &x) { return pure_call("exp2", {x}); },
+            nullptr,
+            pow2_integral,
+            round_up_loose,
+            tanh_polynomial,
+            product_of_64_bits,
+            no_lanes,
+            no_lanes};
 }
 
 Numerics cuda_numerics() {

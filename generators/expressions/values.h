@@ -21,7 +21,7 @@ struct ExpressionScope {
     Halide::Expr seq_len_q, seq_len_kv, kv_length; // int32
     // An element of a declared tensor, outermost index first: f32, int32 or bool.
     std::function<Halide::Expr(size_t tensor, const std::vector<Halide::Expr> &index)> element;
-    std::function<Halide::Expr(Halide::Expr)> exp, tanh; // of f32, as the machine computes them
+    std::function<Halide::Expr(Halide::Expr)> exp, tanh;                                        // of f32, as the machine computes them
     std::function<Halide::Expr(const std::vector<Halide::Expr> &seed_and_coordinates)> uniform; // of five int32: f32
 };
 

@@ -13,7 +13,8 @@ std::vector<Expr> Dropout::words(const Expr &group_number, const Expr &lane, con
     const auto bits = [](const Expr &x) { return cast<uint32_t>(x); };
     const auto number = [this](const char *name) { return cast<uint32_t>(in().number(name)); };
     return philox(
-        in().numerics.multiply, {bits(group_number * lanes + lane), bits(q) + ((bits(b) >> 16) << 24), (bits(b) << 16) + bits(h), number("dropout_offset")},
+        in().numerics.multiply,
+        {bits(group_number * lanes + lane), bits(q) + ((bits(b) >> 16) << 24), (bits(b) << 16) + bits(h), number("dropout_offset")},
         number("seed_low"), number("seed_high"));
 }
 

@@ -7,8 +7,9 @@
 
 namespace polyhead::gen {
 
-// Decisions are pure functions of (seed, offset, b, h, q, kv). Philox gives four words, eight decisions of 16 bits, from one counter: for keys that are 16 apart in a group of 128, so that lanes of
-// keys and lanes of queries both find what they need side by side (docs/internals/algorithm.md).
+// Decisions are pure functions of (seed, offset, b, h, q, kv). Philox gives four words, eight decisions of 16 bits, from one counter: for
+// keys that are 16 apart in a group of 128, so that lanes of keys and lanes of queries both find what they need side by side
+// (docs/internals/algorithm.md).
 class Dropout : public FormulaPart {
 public:
     using FormulaPart::FormulaPart;

@@ -89,9 +89,7 @@ void add_mixtures(std::vector<ExpressionCase> &cases) {
             POLYHEAD_OF_POINT(return at.score + Real(uniform(at.integer(0, {0}), 3, at.h, at.q, at.kv)) -
                                          Real(0.5) * Real(uniform(7, -at.kv, at.position, at.kv, at.h));),
             POLYHEAD_OF_POINT(return Real(1);),
-            [](const ExpressionPoint<double> &at) {
-                return uniform(at.integer(0, {0}) + 1, at.q, at.h, at.q, at.kv) < 0.75 || at.kv == 0;
-            },
+            [](const ExpressionPoint<double> &at) { return uniform(at.integer(0, {0}) + 1, at.q, at.h, at.q, at.kv) < 0.75 || at.kv == 0; },
             -100, 100
     });
 }

@@ -7,7 +7,8 @@ const char *declarations() {
 
 Halide::Expr score(const polyhead::Scope &s) {
     const Halide::Expr distance = Halide::clamp(s.kv - s.p, -8, 8) + 8;
-    return s.tanh(s.score * s.element("gain", {})) + (s.element("bias", {s.h, distance}) + s.uniform(s.element("last", {s.b}), s.b, s.h, s.q, s.kv));
+    return s.tanh(s.score * s.element("gain", {})) +
+           (s.element("bias", {s.h, distance}) + s.uniform(s.element("last", {s.b}), s.b, s.h, s.q, s.kv));
 }
 
 Halide::Expr mask(const polyhead::Scope &s) {

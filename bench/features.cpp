@@ -86,6 +86,7 @@ const std::vector<Feature> &features() {
         {"gate [H,T,d]", per_logit, "gate", [](Problem *p, Shape *) { p->gate = POLYHEAD_GATE_OF_ENTRIES; }},
         {"expr. table[h, kv - p]", per_logit, "expression", [](Problem *p, Shape *) { express("relative position bias", p); }},
         {"expr. soft threshold", per_logit, "expression", [](Problem *p, Shape *) { express("soft threshold", p); }},
+        {"expr. random mask", 0, "expression", [](Problem *p, Shape *) { express("random mask", p); }},
         {"expr. document mask", per_logit, "expression", [](Problem *p, Shape *) { express("document mask", p); }},
     };
     return all;

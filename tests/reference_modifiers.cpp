@@ -330,7 +330,7 @@ TEST_CASE("reference: the meaning of every expression of the tests") {
         return ExpressionPoint<double>{3.0, 0, 1, 1, kv, 2, 2, 4, 4, tensors};
     };
     const std::vector<ExpressionCase> &cases = expression_cases();
-    REQUIRE(cases.size() == 7);
+    REQUIRE(cases.size() == 8);
     const polyhead_tensor bias[] = {dense(table, {2, 33})};
     CHECK(cases[0].score(point(bias, 0)) == 3.25);
     const polyhead_tensor documents[] = {dense(documents_q, {1, 2}), dense(documents_kv, {1, 4})};
@@ -354,5 +354,6 @@ TEST_CASE("reference: the meaning of every expression of the tests") {
     CHECK(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffff, 0xffffffff, 7)[3] == 0x8c52f662);
     const std::vector<int32_t> seed = {5};
     const polyhead_tensor seeds[] = {dense(seed)};
+    CHECK(cases[7].mask(point(seeds, 2)) == (uniform(5, 0, 1, 1, 2) < 0.9));
     CHECK(cases[6].score(point(seeds, 2)) == Approx(3 + uniform(5, 3, 1, 1, 2) - 0.5 * uniform(7, -2, 2, 2, 1)));
 }

@@ -82,16 +82,23 @@ void add_mixtures(std::vector<ExpressionCase> &cases) {
             [](const ExpressionPoint<double> &at) { return at.kv_length - at.kv > at.h % 2 || at.kv == 0; }, -1, 1
     });
     cases.push_back({
-        "random numbers",
-            "tensor seed: i32; score = score + uniform(seed, 3, h, q, kv) - 0.5 * uniform(7, -kv, p, kv, h); "
-            "mask = uniform(seed + 1, q, h, q, kv) < 0.75 or kv == 0",
+        "random numbers", "tensor seed: i32; score = score + uniform(seed, 3, h, q, kv) - 0.5 * uniform(7, -kv, p, kv, h)",
             {{"seed", POLYHEAD_I32, 0, {}}},
             POLYHEAD_OF_POINT(return at.score + Real(uniform(at.integer(0, {0}), 3, at.h, at.q, at.kv)) -
                                          Real(0.5) * Real(uniform(7, -at.kv, at.position, at.kv, at.h));),
-            POLYHEAD_OF_POINT(return Real(1);),
-            [](const ExpressionPoint<double> &at) { return uniform(at.integer(0, {0}) + 1, at.q, at.h, at.q, at.kv) < 0.75 || at.kv == 0; },
-            -100, 100
+            POLYHEAD_OF_POINT(return Real(1);), nullptr, -100, 100
     });
+    cases.push_back(
+        {"random mask",
+         "tensor seed: i32; mask = uniform(seed, 0, h, q, kv) < 0.9 or kv == 0",
+         {{"seed", POLYHEAD_I32, 0, {}}},
+         nullptr,
+         nullptr,
+         nullptr,
+         nullptr,
+         [](const ExpressionPoint<double> &at) { return uniform(at.integer(0, {0}), 0, at.h, at.q, at.kv) < 0.9 || at.kv == 0; },
+         -100,
+         100});
 }
 
 // Kernels carry the text without needless blanks.

@@ -34,6 +34,9 @@ const ErrorText error_texts[] = {
     {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
 };
 
 const ErrorText *find_error(CUresult code) {
@@ -97,6 +100,7 @@ int attribute_value(const State &s, int attribute) {
 } // namespace
 
 CUresult cuInit(unsigned flags) {
+    const Called called(__func__);
     State &s = state();
     const std::lock_guard<std::recursive_mutex> guard(s.lock);
     if (flags != 0) {
@@ -117,6 +121,7 @@ CUresult cuDriverGetVersion(int *version) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char **text) {
+    const Called called(__func__);
     const ErrorText *found = find_error(error);
     *text = found ? found->name : nullptr;
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -176,6 +181,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
 }
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
+    const Called called(__func__);
     const CUresult result = cuDeviceGetAttribute(major, 75, device);
     return result == CUDA_SUCCESS ? cuDeviceGetAttribute(minor, 76, device) : result;
 }
@@ -230,6 +236,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    const Called called(__func__);
     return cuDevicePrimaryCtxRelease_v2(device);
 }
 
@@ -328,5 +335,8 @@ CUresult cuCtxGetApiVersion(CUcontext given, unsigned *version) {
 
 CUresult cuCtxSynchronize() {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     return CUDA_SUCCESS;
 }

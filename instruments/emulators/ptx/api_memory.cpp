@@ -1,4 +1,4 @@
-// Driver API: memory and copies. Streams do everything at once, so an asynchronous copy is a copy.
+// Driver API: memory and copies. Streams do everything at once, so an asynchronous copy is a copy, unless the stream is captured.
 #include "state.h"
 
 #include <algorithm>
@@ -71,10 +71,26 @@ CUresult pointer_attribute(State &s, void *value, int attribute, CUdeviceptr add
     }
 }
 
+// What is given to a stream: done at once, or kept for the graph that the stream is captured into.
+template <typename Work> CUresult in_order(State &s, CUstream stream, const Work &work) {
+    const CUresult valid = s.check_stream(stream);
+    if (valid != CUDA_SUCCESS) {
+        return valid;
+    }
+    if (CUgraph_st *graph = s.capture_of(stream)) {
+        graph->work.emplace_back(work);
+        return CUDA_SUCCESS;
+    }
+    return work();
+}
+
 } // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     if (!address || bytes == 0) {
         return s.fail(CUDA_ERROR_INVALID_VALUE, "cuMemAlloc: 0 bytes");
     }
@@ -90,6 +106,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     if (address == 0) {
         return CUDA_SUCCESS;
     }
@@ -148,6 +167,9 @@ CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **values, 
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     char *device = device_bytes(s, to, bytes, "cuMemcpyHtoD");
     if (!device || !is_host(s, from, "cuMemcpyHtoD")) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -158,6 +180,9 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
 
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     const char *device = device_bytes(s, from, bytes, "cuMemcpyDtoH");
     if (!device || !is_host(s, to, "cuMemcpyDtoH")) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -168,6 +193,9 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     char *target = device_bytes(s, to, bytes, "cuMemcpyDtoD");
     const char *source = device_bytes(s, from, bytes, "cuMemcpyDtoD");
     if (!target || !source) {
@@ -179,24 +207,24 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
     CUDA_DRIVER_ENTER_CONTEXT
-    const CUresult valid = s.check_stream(stream);
-    return valid == CUDA_SUCCESS ? cuMemcpyHtoD_v2(to, from, bytes) : valid;
+    return in_order(s, stream, [=] { return cuMemcpyHtoD_v2(to, from, bytes); });
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
     CUDA_DRIVER_ENTER_CONTEXT
-    const CUresult valid = s.check_stream(stream);
-    return valid == CUDA_SUCCESS ? cuMemcpyDtoH_v2(to, from, bytes) : valid;
+    return in_order(s, stream, [=] { return cuMemcpyDtoH_v2(to, from, bytes); });
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     CUDA_DRIVER_ENTER_CONTEXT
-    const CUresult valid = s.check_stream(stream);
-    return valid == CUDA_SUCCESS ? cuMemcpyDtoD_v2(to, from, bytes) : valid;
+    return in_order(s, stream, [=] { return cuMemcpyDtoD_v2(to, from, bytes); });
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     const CUDA_MEMCPY3D &c = *copy;
     const bool known = (c.srcMemoryType == 1 || c.srcMemoryType == 2) && (c.dstMemoryType == 1 || c.dstMemoryType == 2);
     if (!known || c.srcLOD != 0 || c.dstLOD != 0) {
@@ -220,20 +248,44 @@ CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy) {
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-    return fill(to, &value, 1, count);
+    CUDA_DRIVER_ENTER
+    const CUresult captured = s.refuse_in_capture(__func__);
+    return captured ? captured : fill(to, &value, 1, count);
 }
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
-    return fill(to, &value, 4, count);
+    CUDA_DRIVER_ENTER
+    const CUresult captured = s.refuse_in_capture(__func__);
+    return captured ? captured : fill(to, &value, 4, count);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
     CUDA_DRIVER_ENTER_CONTEXT
-    const CUresult valid = s.check_stream(stream);
-    return valid == CUDA_SUCCESS ? fill(to, &value, 1, count) : valid;
+    return in_order(s, stream, [=] { return fill(to, &value, 1, count); });
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
     CUDA_DRIVER_ENTER_CONTEXT
+    return in_order(s, stream, [=] { return fill(to, &value, 4, count); });
+}
+
+// Memory in the order of a stream. Of a stream that is captured it is a part of the graph, and exists as long.
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+    CUDA_DRIVER_ENTER_CONTEXT
     const CUresult valid = s.check_stream(stream);
-    return valid == CUDA_SUCCESS ? fill(to, &value, 4, count) : valid;
+    const CUresult made = valid == CUDA_SUCCESS ? cuMemAlloc_v2(address, bytes) : valid;
+    CUgraph_st *graph = s.capture_of(stream);
+    if (made == CUDA_SUCCESS && graph) {
+        graph->memory.push_back(*address);
+    }
+    return made;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+    CUDA_DRIVER_ENTER_CONTEXT
+    const CUgraph_st *graph = s.capture_of(stream);
+    const bool of_graph = graph && std::find(graph->memory.begin(), graph->memory.end(), address) != graph->memory.end();
+    if (graph && !of_graph) {
+        return s.fail(CUDA_ERROR_INVALID_VALUE, "cuMemFreeAsync: not allocated in this capture");
+    }
+    return of_graph ? CUDA_SUCCESS : cuMemFree_v2(address);
 }

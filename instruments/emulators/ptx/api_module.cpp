@@ -130,10 +130,26 @@ CUresult check_launch(State &s, CUfunction function, CUcontext context, CUstream
     return function->kernel->unknown.empty() ? CUDA_SUCCESS : s.fail(CUDA_ERROR_ILLEGAL_INSTRUCTION, function->kernel->unknown);
 }
 
+// A launch whose turn has come.
+CUresult started(CUfunction function, CUcontext context, CUstream stream, Launch *launch) {
+    State &s = state();
+    if (!s.functions.count(function)) {
+        return s.fail(CUDA_ERROR_INVALID_HANDLE, "cuGraphLaunch: the module of a kernel was unloaded");
+    }
+    launch->id = ++s.launches;
+    context->launches[reinterpret_cast<uintptr_t>(stream) <= 2 ? nullptr : stream]++;
+    const bool done = execute(*launch);
+    count_instructions(s, *launch);
+    return done ? CUDA_SUCCESS : s.fail(code_of(launch->fault.kind), launch->fault.text);
+}
+
 } // namespace
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, int *options, void **values) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     if (!module || !image) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -163,11 +179,16 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
+    CUDA_DRIVER_ENTER
+    const CUresult captured = s.refuse_in_capture(__func__);
+    return captured ? captured : cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleUnload(CUmodule module) {
     CUDA_DRIVER_ENTER
+    if (const CUresult captured = s.refuse_in_capture(__func__)) {
+        return captured;
+    }
     if (!s.modules.count(module)) {
         return s.fail(CUDA_ERROR_INVALID_HANDLE, "cuModuleUnload: there is no such module");
     }
@@ -263,13 +284,22 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (!problem.empty()) {
         return s.fail(CUDA_ERROR_INVALID_VALUE, "kernel " + kernel.name + ": " + problem);
     }
+    CUgraph_st *graph = s.capture_of(stream);
+    if (!graph && !s.executes) {
+        ++s.launches;
+        context->launches[reinterpret_cast<uintptr_t>(stream) <= 2 ? nullptr : stream]++;
+        return CUDA_SUCCESS;
+    }
     launch.parameters.resize(kernel.parameter_bytes);
     for (size_t index = 0; index < kernel.parameters.size(); index++) {
         std::memcpy(launch.parameters.data() + kernel.parameters[index].offset, parameters[index], kernel.parameters[index].bytes);
     }
-    launch.id = ++s.launches;
-    context->launches[reinterpret_cast<uintptr_t>(stream) <= 2 ? nullptr : stream]++;
-    const bool done = execute(launch);
-    count_instructions(s, launch);
-    return done ? CUDA_SUCCESS : s.fail(code_of(launch.fault.kind), launch.fault.text);
+    if (graph) {
+        graph->work.emplace_back([function, context, stream, launch] {
+            Launch now = launch;
+            return started(function, context, stream, &now);
+        });
+        return CUDA_SUCCESS;
+    }
+    return started(function, context, stream, &launch);
 }

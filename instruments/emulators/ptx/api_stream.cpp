@@ -26,6 +26,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
+    const Called called(__func__);
     const CUresult valid = cuStreamQuery(stream);
     std::this_thread::sleep_for(std::chrono::milliseconds(state().wait_ms)); // others may call meanwhile
     return valid;
@@ -33,6 +34,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
     CUDA_DRIVER_ENTER_CONTEXT
+    if (s.capture_of(stream)) {
+        s.streams[stream]->spoiled = true;
+        return s.fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured, and cannot be waited for");
+    }
     return s.check_stream(stream);
 }
 
@@ -82,6 +87,7 @@ CUresult cuEventSynchronize(CUevent event) {
 }
 
 CUresult cuEventQuery(CUevent event) {
+    const Called called(__func__);
     return cuEventSynchronize(event);
 }
 

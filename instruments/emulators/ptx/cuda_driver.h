@@ -34,7 +34,9 @@ typedef enum CUresult {
     CUDA_ERROR_ILLEGAL_INSTRUCTION = 715,
     CUDA_ERROR_MISALIGNED_ADDRESS = 716,
     CUDA_ERROR_LAUNCH_FAILED = 719,
-    CUDA_ERROR_NOT_SUPPORTED = 801
+    CUDA_ERROR_NOT_SUPPORTED = 801,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
 } CUresult;
 
 typedef int CUdevice;
@@ -44,6 +46,8 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 typedef struct CUDA_MEMCPY3D {
     size_t srcXInBytes, srcY, srcZ, srcLOD;
@@ -121,6 +125,18 @@ CUDA_DRIVER_EXPORT CUresult cuEventSynchronize(CUevent event);
 CUDA_DRIVER_EXPORT CUresult cuEventQuery(CUevent event);
 CUDA_DRIVER_EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to);
 
+/* Of graphs: streams are captured, and graphs are started. Whatever waits, or allocates or frees at once, fails while a stream is captured,
+   as in the mode "global" of the real driver. */
+CUDA_DRIVER_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUDA_DRIVER_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUDA_DRIVER_EXPORT CUresult cuStreamIsCapturing(CUstream stream, int *status);
+CUDA_DRIVER_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
+CUDA_DRIVER_EXPORT CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
+CUDA_DRIVER_EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable);
+CUDA_DRIVER_EXPORT CUresult cuGraphDestroy(CUgraph graph);
+CUDA_DRIVER_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream);
+CUDA_DRIVER_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream);
+
 CUDA_DRIVER_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUDA_DRIVER_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, int *options, void **values);
 CUDA_DRIVER_EXPORT CUresult cuModuleUnload(CUmodule module);
@@ -148,6 +164,11 @@ CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_traffic(const char *opcode);
  * bytes that the whole text needs with its 0. */
 CUDA_DRIVER_EXPORT size_t polyhead_cuda_driver_statistics(char *text, size_t bytes);
 CUDA_DRIVER_EXPORT void polyhead_cuda_driver_reset_statistics(void);
+/* How often a program has called this function of the API, without _v2; "": all functions. What functions call of each other, and those
+   below, do not count. */
+CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_calls(const char *function);
+/* 0: from now on launches are checked and counted, and do nothing, so that a program can time itself and count its own allocations. */
+CUDA_DRIVER_EXPORT void polyhead_cuda_driver_execute(int executes);
 /* Launches on this stream of this context; stream 0 is the default stream. Null context: those of all contexts and streams. */
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_launches(CUcontext context, CUstream stream);
 /* Bytes and number of the allocations on all devices; contexts that exist. */

@@ -73,7 +73,25 @@ void polyhead_cuda_driver_reset_statistics() {
     State &s = state();
     const std::lock_guard<std::recursive_mutex> guard(s.lock);
     s.counts.clear();
+    s.calls.clear();
     s.problem.clear();
+}
+
+uint64_t polyhead_cuda_driver_calls(const char *function) {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    const std::string wanted = function;
+    uint64_t sum = 0;
+    for (const auto &[name, calls] : s.calls) {
+        sum += wanted.empty() || name == wanted || name == wanted + "_v2" ? calls : 0;
+    }
+    return sum;
+}
+
+void polyhead_cuda_driver_execute(int executes) {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    s.executes = executes != 0;
 }
 
 uint64_t polyhead_cuda_driver_launches(CUcontext context, CUstream stream) {

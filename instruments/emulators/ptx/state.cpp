@@ -26,6 +26,26 @@ std::vector<CUcontext> &context_stack() {
     return stack;
 }
 
+namespace {
+
+thread_local int depth = 0; // of functions of the API that call each other
+
+}
+
+Called::Called(const char *name) {
+    if (depth++ > 0) {
+        return;
+    }
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    const auto found = s.calls.find(name); // memory is taken at the first call alone: programs count their own requests beside it
+    ++(found != s.calls.end() ? found : s.calls.emplace(name, 0).first)->second;
+}
+
+Called::~Called() {
+    --depth;
+}
+
 CUcontext current_context() {
     const std::vector<CUcontext> &stack = context_stack();
     return !stack.empty() && state().contexts.count(stack.back()) ? stack.back() : nullptr;
@@ -39,6 +59,7 @@ void State::start() {
     wait_ms = environment("POLYHEAD_CUDA_DRIVER_WAIT", 0);
     quiet = environment("POLYHEAD_CUDA_DRIVER_QUIET", 0) != 0;
     count_traffic = environment("POLYHEAD_CUDA_DRIVER_TRAFFIC", 0) != 0;
+    executes = true;
     const int count = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_DEVICES", 1));
     const size_t memory = environment("POLYHEAD_CUDA_DRIVER_MEMORY", uint64_t{1} << 30);
     for (int device = 0; device < count; device++) {
@@ -56,7 +77,10 @@ void State::clear() {
     events.clear();
     modules.clear();
     functions.clear();
+    graphs.clear();
+    executables.clear();
     counts.clear();
+    calls.clear();
     launches = 0;
     max_registers = 0;
     problem.clear();
@@ -107,6 +131,33 @@ void State::drop_context(CUcontext context) {
     }
     devices[static_cast<size_t>(context->device)].memory.release_all_of(context);
     contexts.erase(context);
+}
+
+CUgraph_st *State::capture_of(CUstream stream) {
+    const auto found = streams.find(stream);
+    return found == streams.end() ? nullptr : found->second->capture.get();
+}
+
+CUresult State::refuse_in_capture(const char *function) {
+    if (depth > 1) {
+        return CUDA_SUCCESS; // a part of another function, which is allowed
+    }
+    bool any = false;
+    for (const auto &[handle, stream] : streams) {
+        if (stream->capture) {
+            stream->spoiled = any = true;
+        }
+    }
+    return any ? fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, std::string(function) + ": not while a stream is captured") : CUDA_SUCCESS;
+}
+
+void State::drop_graph(CUgraph graph) {
+    for (const CUdeviceptr address : graph->memory) {
+        for (Device &device : devices) {
+            device.memory.release(address);
+        }
+    }
+    graphs.erase(graph);
 }
 
 Device *State::owner(CUdeviceptr address, size_t bytes) {

@@ -7,6 +7,7 @@
 #include "program.h"
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,8 +20,19 @@ struct CUctx_st {
     std::map<CUstream, uint64_t> launches;
 };
 
+struct CUgraph_st {
+    std::vector<std::function<CUresult()>> work; // in the order in which it was given to the stream
+    std::vector<CUdeviceptr> memory;             // allocated for this graph
+};
+
+struct CUgraphExec_st {
+    std::vector<std::function<CUresult()>> work;
+};
+
 struct CUstream_st {
     CUcontext context = nullptr;
+    std::unique_ptr<CUgraph_st> capture; // while the stream is captured
+    bool spoiled = false;                // by a call that a capture does not allow
 };
 
 struct CUevent_st {
@@ -61,13 +73,17 @@ struct State {
     uint32_t shared_bytes = 48 * 1024; // of a block
     uint32_t most_blocks = 65535;      // of a grid in y and z
     bool quiet = false, count_traffic = false;
+    bool executes = true; // false: launches are checked and counted alone
     std::vector<Device> devices;
     std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;
     std::map<CUstream, std::unique_ptr<CUstream_st>> streams;
     std::map<CUevent, std::unique_ptr<CUevent_st>> events;
     std::map<CUmodule, std::unique_ptr<CUmod_st>> modules;
     std::set<CUfunction> functions;
-    std::map<std::string, Count> counts; // by opcode
+    std::map<std::string, Count> counts;                // by opcode
+    std::map<std::string, uint64_t, std::less<>> calls; // of the functions of the API, by a program
+    std::map<CUgraph, std::unique_ptr<CUgraph_st>> graphs;
+    std::map<CUgraphExec, std::unique_ptr<CUgraphExec_st>> executables;
     uint64_t launches = 0;
     int max_registers = 0;
     std::string problem;
@@ -85,6 +101,20 @@ struct State {
     Device *owner(CUdeviceptr address, size_t bytes);
     // 0 is the default stream of the context; 1 and 2 are its legacy and per-thread names.
     CUresult check_stream(CUstream stream);
+    // The graph that this stream is captured into; null: work is done at once.
+    CUgraph_st *capture_of(CUstream stream);
+    // Of a function that waits, or changes memory or code at once: a failure, which ends all captures, while any stream is captured.
+    CUresult refuse_in_capture(const char *function);
+    void drop_graph(CUgraph graph);
+};
+
+// Counts a function of the API that a program calls: not what one of them calls of the others.
+class Called {
+public:
+    explicit Called(const char *name);
+    ~Called();
+    Called(const Called &) = delete;
+    Called &operator=(const Called &) = delete;
 };
 
 State &state();
@@ -96,6 +126,7 @@ CUcontext current_context();
 
 // The start of every call: the lock, and the check that cuInit was called.
 #define CUDA_DRIVER_ENTER                                                                                                                  \
+    const Called called(__func__);                                                                                                         \
     State &s = state();                                                                                                                    \
     const std::lock_guard<std::recursive_mutex> guard(s.lock);                                                                             \
     if (!s.initialised) {                                                                                                                  \

@@ -115,8 +115,8 @@ void describe_call(const KernelTable &kernel, const polyhead_args &args, const C
     describe_features(kernel, text);
 }
 
-polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
-                            const Resources &resources) noexcept {
+polyhead_status run_completed(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                              const Resources &resources) noexcept {
     polyhead_status status = success();
     NeutralRows rows;
     if (!rows.make(kernel.problem, args, shape.needed_keys, resources.memory, &status)) {
@@ -130,6 +130,16 @@ polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &v
         complete = &completed;
     }
     return args.device ? run_on_device(kernel, variant, *complete, shape) : run_on_cpu(kernel, variant, *complete, shape, resources);
+}
+
+polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                            const Resources &resources) noexcept {
+    if (!args.device) {
+        return run_completed(kernel, variant, args, shape, resources);
+    }
+    polyhead_status status = success();
+    const EnteredDevice entered(args.device, &status);
+    return entered ? run_completed(kernel, variant, args, shape, resources) : status;
 }
 
 polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead_args &args, CallMemory *memory) noexcept {

@@ -75,7 +75,9 @@ if(TARGET polyhead_kernel_table_gpu_tested)
     polyhead_gpu_test(
         test_kernels_gpu
         SOURCES
+            counted_allocations.cpp
             gpu_answers_table.cpp
+            gpu_calls_table.cpp
             gpu_mirrors.cpp
             gpu_same_bits_table.cpp
             gpu_scratch_table.cpp

@@ -45,6 +45,9 @@ struct CallContext {
 
     const uint64_t mark = ours;
     polyhead_device *const device;
+    bool entered = false; // the device is ready for the thread of the call (EnteredDevice)
+    // What the device found out for this call: whether its work is done, or kept for a graph.
+    enum class Capture { unknown, none, some } capture = Capture::unknown;
     Workers *const workers = nullptr;
     char *const helper_memory = nullptr;
     const size_t helper_bytes = 0;

@@ -355,6 +355,15 @@ polyhead_status CallInParts::run_on_device(const CpuMemory &memory) noexcept {
 }
 
 polyhead_status CallInParts::run() noexcept {
+    if (!args_.device) {
+        return run_parts();
+    }
+    polyhead_status status = success();
+    const EnteredDevice entered(args_.device, &status); // once for all parts
+    return entered ? run_parts() : status;
+}
+
+polyhead_status CallInParts::run_parts() noexcept {
     polyhead_status status = success();
     if (count_ == 0 || !neutral_.make(kernel_.problem, args_, most_.keys, resources_.memory, &status)) {
         return status;

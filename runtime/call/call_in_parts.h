@@ -69,6 +69,7 @@ private:
     void add_needs(const Planned &planned, const polyhead_args &part) noexcept;
     int at_once(int workers) const noexcept;
     int64_t bytes_of_part() const noexcept;
+    polyhead_status run_parts() noexcept;
     polyhead_status run_here(const Planned &planned, Workers *workers, const CpuMemory &memory) noexcept;
     polyhead_status run_on_device(const CpuMemory &memory) noexcept;
 

@@ -57,6 +57,24 @@ struct polyhead_device {
     virtual polyhead_status copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept = 0;
     virtual polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept = 0;
 
+    // Makes the device ready for what calls of this thread ask of it, until leave(); false and a status when that fails.
+    virtual bool enter(polyhead_status *status) noexcept {
+        (void)status;
+        return true;
+    }
+    virtual void leave() noexcept {}
+    // Whether a call may wait for the device now; false and a status when not.
+    virtual bool may_wait(polyhead_status *status) noexcept {
+        (void)status;
+        return true;
+    }
+    // Memory of the device with so many bytes of this value, 0 or 1, which nobody changes; null: the device has none. Entered.
+    virtual void *neutral_row(uint8_t byte, size_t bytes) noexcept {
+        (void)byte;
+        (void)bytes;
+        return nullptr;
+    }
+
     // Is this memory of this device, and does it hold the range? False and a status when not; nothing is read.
     virtual bool check(const polyhead::runtime::DeviceRange &range, polyhead_status *status) const noexcept = 0;
     // Of memory that check() has accepted: the space whose bytes are counted, and the byte of it that data points to. Null are the
@@ -68,7 +86,7 @@ struct polyhead_device {
     // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
     virtual bool attach(const polyhead::runtime::DeviceRange &range, polyhead::runtime::KernelBuffer *buffer,
                         polyhead::runtime::Attachment *attachment, polyhead_status *status) noexcept = 0;
-    // The same for one element of at most four bytes with known bits, without waiting. Returns false when it is not possible.
+    // The same for one element of at most four bytes with known bits, of an entered device. Returns false when it is not possible.
     virtual bool attach_element(uint32_t bits, polyhead::runtime::KernelBuffer *buffer,
                                 polyhead::runtime::Attachment *attachment) noexcept = 0;
     // ran: the kernel was started, and what it writes is wanted.
@@ -80,5 +98,27 @@ struct polyhead_device {
     // Starts queued work, for drivers that do not start it by themselves.
     virtual void flush() noexcept {}
 };
+
+namespace polyhead::runtime {
+
+// A device that calls of this thread have entered, as long as this object exists.
+class EnteredDevice {
+public:
+    EnteredDevice(polyhead_device *device, polyhead_status *status) noexcept : device_(device->enter(status) ? device : nullptr) {}
+    ~EnteredDevice() {
+        if (device_) {
+            device_->leave();
+        }
+    }
+    EnteredDevice(const EnteredDevice &) = delete;
+    EnteredDevice &operator=(const EnteredDevice &) = delete;
+    // False: a status says why it could not be entered.
+    explicit operator bool() const noexcept { return device_ != nullptr; }
+
+private:
+    polyhead_device *const device_;
+};
+
+} // namespace polyhead::runtime
 
 #endif

@@ -169,9 +169,10 @@ polyhead_status launch(const KernelTable &kernel, const polyhead_variant &varian
         return status;
     }
     CallContext context(args.device);
+    context.entered = true;
     Call &call = *Call::make(__builtin_alloca(Call::bytes_of(kernel)), kernel, placed, shape, &context);
     PlacedBuffers buffers(&call, args.device, &context);
-    if (!buffers.place(&status)) {
+    if (!buffers.place(&status) || (buffers.any_on_host() && !args.device->may_wait(&status))) {
         return status;
     }
     int result = call.run(variant);
@@ -221,10 +222,13 @@ polyhead_status run_on_device(const KernelTable &kernel, const polyhead_variant 
     const Fit fit = fit_of(kernel.problem, variant, args, shape);
     const int64_t rows = linear ? shape.seq_len_q : shape.batch,
                   most = std::min(fit.rows, rows_of_launch(kernel, variant, *args.device, shape));
+    if (rows <= most) {
+        return launch(kernel, variant, args, shape);
+    }
     char limit[sizeof args.device->name + 16];
     std::snprintf(limit, sizeof limit, "of device %s", args.device->name);
-    if (rows <= most || !check_divisible(kernel, rows, most, limit, &status)) {
-        return status.code == POLYHEAD_OK ? launch(kernel, variant, args, shape) : status;
+    if (!check_divisible(kernel, rows, most, limit, &status)) {
+        return status;
     }
     return launch_parts(kernel, variant, args, shape, rows, most);
 }

@@ -29,6 +29,9 @@ polyhead_code kind_of(const char *text) noexcept {
                             "CL_INVALID_BUFFER_SIZE"})) {
         return POLYHEAD_OUT_OF_MEMORY;
     }
+    if (contains_any(text, {"CUDA graph", "STREAM_CAPTURE"})) {
+        return POLYHEAD_UNSUPPORTED;
+    }
     // The driver does not support the device, or is older than the code.
     return contains_any(text, {"NO_BINARY_FOR_GPU", "INVALID_PTX", "UNSUPPORTED_PTX_VERSION"}) ? POLYHEAD_NO_DEVICE : POLYHEAD_INTERNAL;
 }

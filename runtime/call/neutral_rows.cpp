@@ -33,27 +33,34 @@ int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &
 
 bool NeutralRows::make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, CallMemory *memory,
                        polyhead_status *status) noexcept {
-    const int64_t bytes = neutral_row_bytes(problem, args, keys);
-    char *at = bytes > 0 ? block_.take(memory, bytes) : nullptr;
+    char *at = nullptr;
     for (const TensorRow &row : broadcast_rows) {
         if (!needs_row(problem, row, args)) {
             continue;
         }
+        // Bytes that are 1 are true, bytes that are 0 are the float 0.
+        const uint8_t byte = row.neutral == Neutral::all_true;
+        const auto bytes = static_cast<size_t>(bytes_of_row(problem, row, keys));
+        if (void *const there = args.device ? args.device->neutral_row(byte, bytes) : nullptr) {
+            rows_[count_++] = {&row, row.dtype(problem), there, args.device};
+            continue;
+        }
+        const int64_t all = neutral_row_bytes(problem, args, keys);
+        at = at ? at : block_.take(memory, all);
         if (!at) {
             return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %lld bytes for its default values could not be allocated",
-                          row.name, static_cast<long long>(bytes));
+                          row.name, static_cast<long long>(all));
         }
-        // Bytes that are 1 are true, bytes that are 0 are the float 0.
-        std::memset(at, row.neutral == Neutral::all_true, static_cast<size_t>(bytes_of_row(problem, row, keys)));
-        rows_[count_++] = {&row, row.dtype(problem), at};
-        at += bytes_of_row(problem, row, keys);
+        std::memset(at, byte, bytes);
+        rows_[count_++] = {&row, row.dtype(problem), at, nullptr};
+        at += bytes;
     }
     return true;
 }
 
 void NeutralRows::put_into(polyhead_args *args, int64_t keys) const noexcept {
     for (int i = 0; i < count_; ++i) {
-        args->*rows_[i].of->tensor = polyhead_tensor{rows_[i].memory, rows_[i].dtype, 1, {keys}, {1}, nullptr, 0};
+        args->*rows_[i].of->tensor = polyhead_tensor{rows_[i].memory, rows_[i].dtype, 1, {keys}, {1}, rows_[i].device, 0};
     }
 }
 

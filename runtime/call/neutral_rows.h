@@ -16,10 +16,10 @@ namespace polyhead::runtime {
 // Bytes that the rows of a checked call with so many keys take.
 int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, int64_t keys) noexcept;
 
-// The rows of a checked call, in host memory while this object exists.
+// The rows of a checked call, while this object exists: on the device of the call where that has them, else in host memory.
 class NeutralRows {
 public:
-    // Makes the rows that the arguments lack. False and a status without memory.
+    // Makes the rows that the arguments lack; the device of the call is entered. False and a status without memory.
     bool make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, CallMemory *memory,
               polyhead_status *status) noexcept;
     bool any() const noexcept { return count_ > 0; }
@@ -30,7 +30,8 @@ private:
     struct Row {
         const TensorRow *of;
         int32_t dtype;
-        char *memory;
+        void *memory;
+        const polyhead_device *device; // null: host memory
     };
     static constexpr int most = 2; // mask, score_bias
     CallBlock block_;

@@ -2,12 +2,15 @@
 #include "cuda_device.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <mutex>
 #include <new>
 
 #include "../status.h"
 #include "apis.h"
+#include "cuda_call.h"
+#include "cuda_constants.h"
 #include "cuda_modules.h"
 #include "halide_devices.h"
 
@@ -18,11 +21,6 @@ namespace {
 halide_cuda_acquire_context_t other_acquire;
 halide_cuda_release_context_t other_release;
 halide_cuda_get_stream_t other_stream;
-
-const Device *device_of(void *user_context) noexcept {
-    const CallContext *call = CallContext::of(user_context);
-    return call && call->device && call->device->api == POLYHEAD_CUDA ? static_cast<const Device *>(call->device) : nullptr;
-}
 
 int acquire_context(void *user_context, void **context, bool create) {
     const Device *device = device_of(user_context);
@@ -70,8 +68,8 @@ bool wrong_memory(const DeviceRange &range, const char *what, const char *device
 
 } // namespace
 
-Device::Device(const Driver &driver, int ordinal, Context context, Stream stream, bool primary) noexcept
-    : driver_(driver), ordinal_(ordinal), context_(context), stream_(stream), primary_(primary) {
+Device::Device(const Driver &driver, int ordinal, Context context, Stream stream, bool primary, Constants *constants) noexcept
+    : driver_(driver), ordinal_(ordinal), context_(context), stream_(stream), primary_(primary), constants_(constants) {
     api = POLYHEAD_CUDA;
 }
 
@@ -79,9 +77,9 @@ Device::~Device() {
     {
         const Current current(driver_, context_);
         driver_.synchronize(stream_);
-        elements_.clear([this](void *memory) { driver_.free(pointer(memory)); });
-        CallContext call(this);
-        halide_cuda_release_unused_device_allocations(&call);
+        free_late();
+        blocks_.free_unused(SIZE_MAX, [this](Pointer memory) { driver_.free(memory); });
+        Constants::let_go(constants_, driver_);
         closed(driver_, context_);
     }
     if (primary_) {
@@ -93,35 +91,95 @@ polyhead_status Device::result(int error, const char *what) const noexcept {
     if (error == 0) {
         return success();
     }
+    forget_memory();
     return failure(error == out_of_memory ? POLYHEAD_OUT_OF_MEMORY : POLYHEAD_INTERNAL, "device %s: %s: %s", name, what,
                    error_name(driver_, error));
 }
 
+bool Device::enter(polyhead_status *status) noexcept {
+    const int error = driver_.push(context_);
+    return error == 0 || (*status = result(error, "making its context current"), false);
+}
+
+void Device::leave() noexcept {
+    Context popped = nullptr;
+    driver_.pop(&popped);
+}
+
+bool Device::captured() const noexcept {
+    int state = 0; // CUstreamCaptureStatus: 0 is none
+    return !has_default_stream() && (driver_.is_capturing(stream_, &state) != 0 || state != 0);
+}
+
+bool Device::may_wait(polyhead_status *status) noexcept {
+    return !captured() || refuse(status, POLYHEAD_UNSUPPORTED,
+                                 "device %s: its stream is captured into a CUDA graph, expected nothing that waits for the device: tensors "
+                                 "on the device, and an equal call before the capture",
+                                 name);
+}
+
 polyhead_status Device::synchronize() noexcept {
     const Current current(driver_, context_);
-    return result(current.error() ? current.error() : driver_.synchronize(stream_), "waiting for its stream");
+    polyhead_status status = success();
+    return may_wait(&status) ? result(current.error() ? current.error() : driver_.synchronize(stream_), "waiting for its stream") : status;
+}
+
+// What kernels have no use for now. Memory that a stream's graphs have is never among it.
+void Device::free_unused() noexcept {
+    driver_.synchronize(stream_);
+    blocks_.free_unused(SIZE_MAX, [this](Pointer memory) { driver_.free(memory); });
+}
+
+// What was freed while the stream was captured.
+void Device::free_late() noexcept {
+    const std::lock_guard<std::mutex> lock(late_mutex_);
+    for (const Pointer memory : late_) {
+        driver_.free(memory);
+    }
+    late_.clear();
 }
 
 polyhead_status Device::allocate(size_t bytes, void **data) noexcept {
     const Current current(driver_, context_);
     Pointer memory = 0;
+    polyhead_status status = success();
+    if (!may_wait(&status)) {
+        return status;
+    }
+    free_late();
     int error = current.error() ? current.error() : driver_.allocate(&memory, bytes);
-    if (error == out_of_memory) { // what freed scratch memory holds back
-        CallContext call(this);
-        halide_cuda_release_unused_device_allocations(&call);
+    if (error == out_of_memory) {
+        free_unused();
         error = driver_.allocate(&memory, bytes);
     }
     *data = as_pointer(memory);
+    if (error == 0) {
+        known_.add(memory, memory + bytes);
+    }
     return result(error, "allocating");
 }
 
+// The driver frees at once, which would end a capture: then it is done later.
 void Device::free(void *data) noexcept {
+    known_.forget(pointer(data));
     const Current current(driver_, context_);
+    if (captured()) {
+        const std::lock_guard<std::mutex> lock(late_mutex_);
+        try {
+            late_.push_back(pointer(data));
+            return;
+        } catch (const std::bad_alloc &) { // the capture fails, and nothing else
+        }
+    }
     driver_.free(pointer(data));
 }
 
 polyhead_status Device::copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept {
     const Current current(driver_, context_);
+    polyhead_status status = success();
+    if (!may_wait(&status)) {
+        return status;
+    }
     int error = current.error() ? current.error() : driver_.copy_to_device(pointer(data) + byte_offset, host, bytes, stream_);
     error = error ? error : driver_.synchronize(stream_);
     return result(error, "copying to it");
@@ -129,12 +187,72 @@ polyhead_status Device::copy_to_device(const void *host, size_t bytes, void *dat
 
 polyhead_status Device::copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept {
     const Current current(driver_, context_);
+    polyhead_status status = success();
+    if (!may_wait(&status)) {
+        return status;
+    }
     int error = current.error() ? current.error() : driver_.copy_to_host(host, pointer(data) + byte_offset, bytes, stream_);
     error = error ? error : driver_.synchronize(stream_);
     return result(error, "copying from it");
 }
 
+int Device::take_memory(size_t bytes, bool is_captured, Pointer *memory) noexcept {
+    if (is_captured) {
+        return driver_.allocate_in_order && driver_.free_in_order ? driver_.allocate_in_order(memory, bytes, stream_) : not_supported;
+    }
+    *memory = blocks_.take(bytes);
+    if (*memory) {
+        return 0;
+    }
+    const size_t room = KeptBlocks::rounded(bytes);
+    int error = driver_.allocate(memory, room);
+    if (error == out_of_memory) {
+        free_unused();
+        error = driver_.allocate(memory, room);
+    }
+    if (error == 0 && !blocks_.add(*memory, room)) {
+        driver_.free(*memory);
+        error = out_of_memory;
+    }
+    return error;
+}
+
+void Device::give_memory_back(Pointer memory) noexcept {
+    if (!blocks_.give_back(memory)) { // of a graph
+        driver_.free_in_order(memory, stream_);
+    }
+}
+
+template <typename Write> Pointer Device::written(size_t bytes, const Write &write) noexcept {
+    Pointer memory = 0;
+    if (captured() || driver_.allocate(&memory, bytes) != 0) {
+        return 0;
+    }
+    if (write(memory) != 0 || driver_.synchronize(stream_) != 0) {
+        driver_.free(memory);
+        return 0;
+    }
+    return memory;
+}
+
+Pointer Device::new_constant(const void *content, size_t bytes) noexcept {
+    return written(bytes, [&](Pointer memory) { return driver_.copy_to_device(memory, content, bytes, stream_); });
+}
+
+Pointer Device::new_constant(uint8_t byte, size_t bytes) noexcept {
+    return written(bytes, [&](Pointer memory) { return driver_.fill(memory, byte * 0x01010101U, bytes / 4, stream_); });
+}
+
+void *Device::neutral_row(uint8_t byte, size_t bytes) noexcept {
+    return as_pointer(constants_->row(byte, bytes, *this));
+}
+
 bool Device::check(const DeviceRange &range, polyhead_status *status) const noexcept {
+    const Pointer low = pointer(range.data) + static_cast<Pointer>(range.begin),
+                  end = pointer(range.data) + static_cast<Pointer>(range.end);
+    if (known_.holds(low, end)) {
+        return true;
+    }
     const Current current(driver_, context_);
     const Pointer first = pointer(range.data) + static_cast<Pointer>(range.first);
     const auto ask = [&](void *answer, int attribute) { return driver_.pointer_attribute(answer, attribute, first) == 0; };
@@ -158,51 +276,41 @@ bool Device::check(const DeviceRange &range, polyhead_status *status) const noex
     if (!ask(&begin, pointer_begin) || !ask(&bytes, pointer_bytes)) {
         return true; // an old driver
     }
-    const Pointer low = pointer(range.data) + static_cast<Pointer>(range.begin);
-    if (low < begin || pointer(range.data) + static_cast<Pointer>(range.end) > begin + bytes) {
+    if (low < begin || end > begin + bytes) {
         return refuse(status, POLYHEAD_WRONG_DEVICE,
                       "%s: takes %lld bytes from %p on, expected to lie inside the %zu bytes allocated at %p", range.name,
                       static_cast<long long>(range.end - range.begin), as_pointer(low), bytes, as_pointer(begin));
     }
+    known_.add(begin, begin + bytes);
     return true;
 }
 
-bool Device::attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *, polyhead_status *status) noexcept {
-    CallContext call(this);
-    if (halide_cuda_wrap_device_ptr(&call, for_halide(buffer), pointer(range.data) + static_cast<Pointer>(range.first)) != 0) {
-        return refuse(status, POLYHEAD_INTERNAL, "%s: %.180s", range.name, call.text);
-    }
+namespace {
+
+// As halide_cuda_wrap_device_ptr() and halide_cuda_detach_device_ptr() do, which ask for a context each time.
+void put_behind(KernelBuffer *buffer, Pointer memory) noexcept {
+    buffer->device = memory;
+    buffer->device_interface = halide_cuda_device_interface();
+}
+
+} // namespace
+
+bool Device::attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *, polyhead_status *) noexcept {
+    put_behind(buffer, pointer(range.data) + static_cast<Pointer>(range.first));
     return true;
 }
 
-bool Device::attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *attachment) noexcept {
-    const Current current(driver_, context_);
-    const auto fill = [this](void **memory, uint32_t value) {
-        Pointer made = pointer(*memory);
-        if (!made && driver_.allocate(&made, sizeof value) != 0) {
-            return false;
-        }
-        *memory = as_pointer(made);
-        return driver_.fill(made, value, 1, stream_) == 0;
-    };
-    attachment->slot = current.error() ? -1 : elements_.take(bits, fill);
-    if (attachment->slot < 0) {
-        return false;
+bool Device::attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *) noexcept {
+    const Pointer element = constants_->number(bits, *this);
+    if (element != 0) {
+        put_behind(buffer, element);
     }
-    CallContext call(this);
-    if (halide_cuda_wrap_device_ptr(&call, for_halide(buffer), pointer(elements_.memory(attachment->slot))) != 0) {
-        elements_.release(attachment->slot);
-        return false;
-    }
-    return true;
+    return element != 0;
 }
 
-void Device::detach(KernelBuffer *buffer, Attachment *attachment, bool) noexcept {
-    CallContext call(this);
-    halide_cuda_detach_device_ptr(&call, for_halide(buffer));
-    if (attachment->slot >= 0) {
-        elements_.release(attachment->slot);
-    }
+void Device::detach(KernelBuffer *buffer, Attachment *, bool) noexcept {
+    buffer->device = 0;
+    buffer->device_interface = nullptr;
 }
 
 namespace {
@@ -280,7 +388,9 @@ polyhead_device *open_cuda(const polyhead_device_options &options, polyhead_stat
         }
     }
     tell_halide();
-    Device *device = opened(context) ? new (std::nothrow) Device(*functions, ordinal, context, options.stream, !options.context) : nullptr;
+    Constants *const constants = opened(context) ? Constants::of(context) : nullptr;
+    Device *device =
+        constants ? new (std::nothrow) Device(*functions, ordinal, context, options.stream, !options.context, constants) : nullptr;
     if (!device) {
         refuse(status, POLYHEAD_OUT_OF_MEMORY, "cuda: no memory for a device handle");
         return nullptr;

@@ -1,6 +1,7 @@
 // Loads NVIDIA's driver at its first use.
 #include "cuda_driver.h"
 
+#include <atomic>
 #include <dlfcn.h>
 #include <mutex>
 
@@ -12,7 +13,7 @@ namespace {
 
 std::mutex loading;
 Driver loaded{};
-bool ready = false;
+std::atomic<bool> ready{false};
 
 bool load_functions(Driver *driver, polyhead_status *status) noexcept {
     driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -26,6 +27,9 @@ bool load_functions(Driver *driver, polyhead_status *status) noexcept {
     }
     POLYHEAD_CUDA_FUNCTIONS(POLYHEAD_CUDA_LOAD)
 #undef POLYHEAD_CUDA_LOAD
+#define POLYHEAD_CUDA_LOOK_FOR(member, name, arguments) driver->member = reinterpret_cast<int(*) arguments>(dlsym(driver->library, name));
+    POLYHEAD_CUDA_NEWER_FUNCTIONS(POLYHEAD_CUDA_LOOK_FOR)
+#undef POLYHEAD_CUDA_LOOK_FOR
     return true;
 }
 
@@ -37,6 +41,9 @@ const char *error_name(const Driver &driver, int error) noexcept {
 }
 
 const Driver *driver(polyhead_status *status) noexcept {
+    if (ready.load(std::memory_order_acquire)) {
+        return &loaded;
+    }
     polyhead_status ignored;
     status = status ? status : &ignored;
     const std::lock_guard<std::mutex> lock(loading);
@@ -51,7 +58,7 @@ const Driver *driver(polyhead_status *status) noexcept {
         refuse(status, POLYHEAD_NO_DEVICE, "cuda: the driver could not be started: %s", error_name(loaded, error));
         return nullptr;
     }
-    ready = true;
+    ready.store(true, std::memory_order_release);
     return &loaded;
 }
 

@@ -20,7 +20,7 @@ inline void *as_pointer(unsigned long long value) noexcept {
     return reinterpret_cast<void *>(value); // NOLINT(performance-no-int-to-ptr)
 }
 
-constexpr int out_of_memory = 2, no_device = 100; // CUresult
+constexpr int out_of_memory = 2, no_device = 100, not_supported = 801; // CUresult
 
 // X(member, name in the library, arguments)
 #define POLYHEAD_CUDA_FUNCTIONS(X)                                                                                                         \
@@ -41,6 +41,7 @@ constexpr int out_of_memory = 2, no_device = 100; // CUresult
     X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void *, Pointer, size_t, Stream))                                                             \
     X(fill, "cuMemsetD32Async", (Pointer, unsigned, size_t, Stream))                                                                       \
     X(synchronize, "cuStreamSynchronize", (Stream))                                                                                        \
+    X(is_capturing, "cuStreamIsCapturing", (Stream, int *))                                                                                \
     X(pointer_attribute, "cuPointerGetAttribute", (void *, int, Pointer))                                                                  \
     X(load_module, "cuModuleLoadDataEx", (Module *, const void *, unsigned, int *, void **))                                               \
     X(unload_module, "cuModuleUnload", (Module))                                                                                           \
@@ -49,9 +50,15 @@ constexpr int out_of_memory = 2, no_device = 100; // CUresult
       (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **, void **))                          \
     X(error_name, "cuGetErrorName", (int, const char **))
 
+// Of drivers that have memory in graphs; null in others.
+#define POLYHEAD_CUDA_NEWER_FUNCTIONS(X)                                                                                                   \
+    X(allocate_in_order, "cuMemAllocAsync", (Pointer *, size_t, Stream))                                                                   \
+    X(free_in_order, "cuMemFreeAsync", (Pointer, Stream))
+
 struct Driver {
 #define POLYHEAD_CUDA_MEMBER(member, name, arguments) int(*member) arguments;
     POLYHEAD_CUDA_FUNCTIONS(POLYHEAD_CUDA_MEMBER)
+    POLYHEAD_CUDA_NEWER_FUNCTIONS(POLYHEAD_CUDA_MEMBER)
 #undef POLYHEAD_CUDA_MEMBER
     void *library;
 };

@@ -5,10 +5,11 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <new>
-#include <string>
+#include <utility>
+#include <vector>
 
+#include "cuda_call.h"
 #include "halide_devices.h"
 #include "loaded_code.h"
 
@@ -19,58 +20,10 @@ constexpr int most_registers = 255; // of a thread, on every device of capabilit
 
 struct Loaded {
     Module module = nullptr;
-    std::map<std::string, Function> functions;
+    // By the address of the name, which is a constant of the kernel: it exists as long as the module is loaded.
+    std::vector<std::pair<const char *, Function>> functions;
 };
 using Modules = LoadedCode<Loaded>;
-
-// Halide's errors are a text and a code.
-int report(void *user_context, const char *what, const char *why) noexcept {
-    char text[256];
-    std::snprintf(text, sizeof text, "CUDA error: %s, %s", why, what);
-    halide_error(user_context, text);
-    return halide_error_code_gpu_device_error;
-}
-
-// Makes the context of a call current while this object exists.
-class InContext {
-public:
-    explicit InContext(void *user_context) noexcept : user_context_(user_context), driver_(driver(nullptr)) {
-        if (!driver_) {
-            error_ = report(user_context, "the driver", "not found");
-            return;
-        }
-        error_ = halide_cuda_acquire_context(user_context, &context_, true);
-        if (error_ == 0 && !context_) {
-            error_ = report(user_context, "acquire", "no context");
-        }
-        if (error_ == 0) {
-            if (const int result = driver_->push(context_)) {
-                error_ = report(user_context, "cuCtxPushCurrent", error_name(*driver_, result));
-            } else {
-                pushed_ = true;
-            }
-        }
-    }
-    ~InContext() {
-        Context popped = nullptr;
-        if (pushed_) {
-            driver_->pop(&popped);
-        }
-        halide_cuda_release_context(user_context_);
-    }
-    InContext(const InContext &) = delete;
-    InContext &operator=(const InContext &) = delete;
-    int error() const noexcept { return error_; }
-    const Driver &functions() const noexcept { return *driver_; }
-    Context context() const noexcept { return context_; }
-
-private:
-    void *user_context_;
-    const Driver *driver_;
-    Context context_ = nullptr;
-    int error_ = 0;
-    bool pushed_ = false;
-};
 
 int register_limit() noexcept {
     const char *text = std::getenv("HL_CUDA_JIT_MAX_REGISTERS"); // Halide's own variable
@@ -94,6 +47,21 @@ int load(void *user_context, const Driver &functions, const char *ptx, Module *m
 }
 
 } // namespace
+
+// A function of a module; known once it was asked for.
+static int find_function(const Driver &functions, Loaded *loaded, const char *entry, Function *function) {
+    for (const auto &[name, known] : loaded->functions) {
+        if (name == entry) {
+            *function = known;
+            return 0;
+        }
+    }
+    const int error = functions.get_function(function, loaded->module, entry);
+    if (error == 0) {
+        loaded->functions.emplace_back(entry, *function);
+    }
+    return error;
+}
 
 bool opened(Context context) noexcept {
     return Modules::of().opened(context);
@@ -121,8 +89,10 @@ extern "C" int halide_cuda_initialize_kernels(void *user_context, void **state, 
         return in.error();
     }
     try {
-        return Modules::of().ensure(in.context(), state,
-                                    [&](Loaded *loaded) { return load(user_context, in.functions(), ptx, &loaded->module); });
+        return Modules::of().ensure(in.context(), state, [&](Loaded *loaded) {
+            return in.captured() ? report_captured(user_context, "code is loaded")
+                                 : load(user_context, in.functions(), ptx, &loaded->module);
+        });
     } catch (const std::bad_alloc &) {
         return halide_error_code_out_of_memory;
     }
@@ -143,18 +113,14 @@ extern "C" int halide_cuda_run(void *user_context, void *state, const char *entr
     int result = no_device;
     Function function = nullptr;
     try {
-        Modules::of().with(in.context(), state, [&](Loaded &loaded) {
-            Function &known = loaded.functions[entry];
-            result = known ? 0 : in.functions().get_function(&known, loaded.module, entry);
-            function = known;
-        });
+        Modules::of().with(in.context(), state, [&](Loaded &loaded) { result = find_function(in.functions(), &loaded, entry, &function); });
     } catch (const std::bad_alloc &) {
         return halide_error_code_out_of_memory;
     }
-    if (!function) {
+    if (result != 0) {
         return report(user_context, "cuModuleGetFunction", error_name(in.functions(), result));
     }
-    void *translated[polyhead::runtime::most_arguments + 1] = {};
+    void *translated[polyhead::runtime::most_arguments + 1];
     uint64_t device_pointers[polyhead::runtime::most_arguments];
     for (size_t i = 0; argument_bytes[i] != 0; ++i) {
         if (i == polyhead::runtime::most_arguments) {
@@ -167,11 +133,15 @@ extern "C" int halide_cuda_run(void *user_context, void *state, const char *entr
         }
     }
     Stream stream = nullptr;
-    if (const int error = halide_cuda_get_stream(user_context, in.context(), &stream)) {
+    if (const int error = in.stream(&stream)) {
         return error;
     }
     result = in.functions().launch(function, static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y),
                                    static_cast<unsigned>(blocks_z), static_cast<unsigned>(threads_x), static_cast<unsigned>(threads_y),
                                    static_cast<unsigned>(threads_z), static_cast<unsigned>(shared_bytes), stream, translated, nullptr);
-    return result == 0 ? 0 : report(user_context, "cuLaunchKernel", error_name(in.functions(), result));
+    if (result == 0) {
+        return 0;
+    }
+    in.failed();
+    return report(user_context, "cuLaunchKernel", error_name(in.functions(), result));
 }

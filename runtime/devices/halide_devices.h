@@ -23,6 +23,8 @@ int halide_cuda_acquire_context(void *user_context, void **context, bool create)
 int halide_cuda_release_context(void *user_context);
 int halide_cuda_get_stream(void *user_context, void *context, void **stream);
 void *halide_cuda_get_symbol(void *user_context, const char *name);
+int halide_cuda_device_malloc(void *user_context, struct halide_buffer_t *buffer);
+int halide_cuda_device_free(void *user_context, struct halide_buffer_t *buffer);
 void halide_vulkan_set_alloc_config(const char *text);
 
 POLYHEAD_OWN_HALIDE(halide_copy_to_device);
@@ -33,16 +35,15 @@ POLYHEAD_OWN_HALIDE(halide_device_sync_global);
 POLYHEAD_OWN_HALIDE(halide_set_custom_print);
 POLYHEAD_OWN_HALIDE(halide_acquire_cl_context);
 POLYHEAD_OWN_HALIDE(halide_cuda_acquire_context);
-POLYHEAD_OWN_HALIDE(halide_cuda_detach_device_ptr);
+POLYHEAD_OWN_HALIDE(halide_cuda_device_free);
 POLYHEAD_OWN_HALIDE(halide_cuda_device_interface);
+POLYHEAD_OWN_HALIDE(halide_cuda_device_malloc);
 POLYHEAD_OWN_HALIDE(halide_cuda_finalize_kernels);
 POLYHEAD_OWN_HALIDE(halide_cuda_get_stream);
 POLYHEAD_OWN_HALIDE(halide_cuda_get_symbol);
 POLYHEAD_OWN_HALIDE(halide_cuda_initialize_kernels);
 POLYHEAD_OWN_HALIDE(halide_cuda_release_context);
-POLYHEAD_OWN_HALIDE(halide_cuda_release_unused_device_allocations);
 POLYHEAD_OWN_HALIDE(halide_cuda_run);
-POLYHEAD_OWN_HALIDE(halide_cuda_wrap_device_ptr);
 POLYHEAD_OWN_HALIDE(halide_opencl_device_interface);
 POLYHEAD_OWN_HALIDE(halide_opencl_finalize_kernels);
 POLYHEAD_OWN_HALIDE(halide_opencl_get_build_options);

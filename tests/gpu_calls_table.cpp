@@ -165,12 +165,14 @@ TEST_CASE("gpu calls: every variant in a CUDA graph, with the bits of a call") {
     }
     const DeviceOnStream there;
     const Current current(there.context());
+    int with_memory = 0;
     for_each_warm_call(device, there.device.raw(), [&](const polyhead_kernel &kernel, DeviceCall &call, const Inputs &inputs) {
         const std::vector<std::vector<float>> expected = outputs(kernel, call, inputs);
         const uint64_t blocks = CU(polyhead_cuda_driver_allocations)();
         const DriverCalls calls;
         REQUIRE(polyhead_run(&kernel, &call.args()).code == POLYHEAD_OK);
         CHECK(calls.of_others() <= 3); // and whether the stream is captured, where a kernel takes memory
+        const bool takes_memory = calls.of_others() == 3;
         const uint32_t wrong = 0x41414141;
         const polyhead_tensor &out = call.args().out;
         const size_t bytes = static_cast<size_t>(contract::dtype_bytes(out.dtype)), first = static_cast<size_t>(out.offset) * bytes;
@@ -178,7 +180,10 @@ TEST_CASE("gpu calls: every variant in a CUDA graph, with the bits of a call") {
         const uint64_t launches = CU(polyhead_cuda_driver_launches)(nullptr, nullptr);
         CUgraph graph = nullptr;
         REQUIRE(CU(cuStreamBeginCapture_v2)(there.stream, 0) == CUDA_SUCCESS);
+        const uint64_t before = CU(polyhead_cuda_driver_calls)("cuMemAllocAsync");
         const polyhead_status status = polyhead_run(&kernel, &call.args());
+        CHECK((CU(polyhead_cuda_driver_calls)("cuMemAllocAsync") > before) == takes_memory); // of the graph, not of the device
+        with_memory += takes_memory;
         REQUIRE(CU(cuStreamEndCapture)(there.stream, &graph) == CUDA_SUCCESS);
         INFO(status.message);
         REQUIRE(status.code == POLYHEAD_OK);
@@ -190,4 +195,5 @@ TEST_CASE("gpu calls: every variant in a CUDA graph, with the bits of a call") {
         }
         CHECK(CU(polyhead_cuda_driver_allocations)() == blocks); // what the graph had went with it
     });
+    CHECK(with_memory > 0);
 }

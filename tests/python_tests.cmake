@@ -93,6 +93,15 @@ polyhead_python_test(
     LABEL cuda
     ENVIRONMENT POLYHEAD_TEST_DEVICE=cuda "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
 )
+polyhead_python_test(
+    "what a call costs, and CUDA graphs"
+    SCRIPT python_device_calls.py
+    LABEL cuda
+    ENVIRONMENT
+        POLYHEAD_TEST_DEVICE=cuda
+        POLYHEAD_CUDA_DRIVER_QUIET=1
+        "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+)
 
 polyhead_python_test(
     "large launches"

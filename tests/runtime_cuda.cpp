@@ -310,6 +310,25 @@ std::string refused(const SumCall &call, const Kernel &kernel, int32_t code) {
 
 } // namespace
 
+TEST_CASE("cuda: a warm call is one launch and two other calls of the driver", "[device]") {
+    const Restarted restarted;
+    const Device device = opened();
+    const SumThere there(device);
+    run(there.call);
+    const DriverCalls calls;
+    run(there.call);
+    CHECK(calls.of_launches() == 1);
+    CHECK(calls.of_others() == 2);
+    // Tensors on the host take memory that is kept.
+    SumCall host;
+    host.args.device = &device;
+    run(host);
+    const uint64_t allocations = CU(polyhead_cuda_driver_calls)("cuMemAlloc");
+    run(host);
+    CHECK(CU(polyhead_cuda_driver_calls)("cuMemAlloc") == allocations);
+    CHECK(CU(polyhead_cuda_driver_calls)("cuModuleGetFunction") == 1);
+}
+
 TEST_CASE("cuda: a captured call, and what cannot be captured", "[device]") {
     const Restarted restarted;
     const OwnStream own;

@@ -16,7 +16,7 @@ class Lists(unittest.TestCase):
             self.assertTrue(faults.targets_of(fault), fault.name)
         count = {part: sum(fault.part == part for fault in every) for part in faults.parts()}
         self.assertGreaterEqual(count.pop("runtime"), 50)
-        self.assertEqual(set(count), {"formulas", "fuzzers", "schedules", "python", "tools"})
+        self.assertEqual(set(count), {"devices", "formulas", "fuzzers", "schedules", "python", "tools"})
         self.assertGreaterEqual(min(count.values()), 6)
         self.assertLessEqual(sum(bool(fault.equivalent) for fault in every), faults.MOST_EQUIVALENT * len(every))
 

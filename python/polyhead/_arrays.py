@@ -79,13 +79,23 @@ def device_of(array: Any, asked: Any = None) -> Any:
     if is_torch(array):
         if not array.is_cuda:
             return None
-        stream = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
-        return open_device("cuda:%d" % (array.device.index or 0), stream)
+        index = array.device.index or 0
+        return open_device(_CUDA[index] if index < len(_CUDA) else "cuda:%d" % index, _current_stream(array, index))
     if hasattr(array, "__dlpack_device__"):
         kind, index = array.__dlpack_device__()
         if int(kind) in (2, 13):
             return open_device("cuda:%d" % index, _stream_of(array))
     return None
+
+
+_CUDA = tuple("cuda:%d" % index for index in range(16))
+
+
+def _current_stream(tensor: Any, index: int) -> int:
+    """PyTorch's current stream of the device of a tensor. Its own object for a stream takes as long as a call."""
+    torch = sys.modules["torch"]
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream if raw is None else raw(index))
 
 
 def _stream_of(array: Any) -> int:

@@ -100,7 +100,9 @@ def sdpa(*arguments: Any, **keywords: Any) -> Any:  # to bind thirty keywords ta
     if len(arguments) == 3 and keywords.keys() <= _PLAIN_WORDS:
         causal, out = keywords.get("is_causal", False), keywords.get("out")
         if causal is False or causal is True:
-            result = _core.plain_call(*arguments, causal, out)
+            query = arguments[0]
+            device = None if type(query) is numpy.ndarray else _arrays.device_of(query)
+            result = _core.plain_call(*arguments, causal, out, device)
             return _run_plain(*arguments, causal, out) if result is None else result
     return _sdpa(*arguments, **keywords)
 
@@ -109,15 +111,15 @@ _PLAIN_WORDS = frozenset(("is_causal", "out"))
 
 
 def _run_plain(query: Any, key: Any, value: Any, is_causal: bool, out: Any) -> Any:
-    """sdpa() with these arguments alone; the core keeps the form of the call, if its arrays are NumPy's of one type that the kernel has, too."""
+    """sdpa() with these arguments alone; the core keeps the form of the call, if its arrays are NumPy's, or on a device, of one type that the kernel has, too."""
     bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, out=out)
     bound.apply_defaults()
     options.check("sdpa", bound.arguments)
     call = _prepare(dict(bound.arguments))
     _run(call)
     result = call.results[0]
-    if call.device is None and getattr(query, "ndim", 0) == 4 and call.arguments["query"] is query:
-        _core.keep_plain(call.kernel, query, key, value, is_causal, result, out is not None)
+    if len(query.shape) == 4 and call.arguments["query"] is query:
+        _core.keep_plain(call.kernel, query, key, value, is_causal, result, out is not None, call.device)
     return result
 
 

@@ -1,6 +1,8 @@
 // Device and DeviceArray of the module.
 #include "device.h"
 
+#include <atomic>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -165,6 +167,12 @@ DeviceArray::~DeviceArray() {
     const WithoutLockIfHeld others_may_run; // a driver may wait for the kernels that use the memory
     device_->device.free(data_);
 }
+
+OpenDevice::OpenDevice()
+    : number([] {
+          static std::atomic<int64_t> devices{0};
+          return ++devices;
+      }()) {}
 
 OpenDevice::~OpenDevice() {
     const WithoutLockIfHeld others_may_run; // closing waits for what the device does

@@ -13,7 +13,7 @@
 namespace polyhead::python {
 
 struct OpenDevice {
-    OpenDevice() = default;
+    OpenDevice();
     ~OpenDevice();
     OpenDevice(const OpenDevice &) = delete;
     OpenDevice &operator=(const OpenDevice &) = delete;
@@ -22,6 +22,7 @@ struct OpenDevice {
     Api api = Api::cpu;
     int index = 0;
     uint64_t stream = 0;
+    const int64_t number; // from 1, no two devices of the process have the same
     polyhead_device *raw() const { return device.raw(); }
     std::string text() const; // "cuda:0"
 };

@@ -1,13 +1,15 @@
-// Calls of sdpa() with query, key, value and the causal rule alone, on arrays of NumPy: each form has its kernel and a plan. Reading all
-// the other arguments takes longer than a small kernel.
+// Calls of sdpa() with query, key, value and the causal rule alone, on arrays of NumPy or of a device: each form has its kernel and a plan.
+// Reading all the other arguments takes longer than a small kernel.
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include <nanobind/stl/shared_ptr.h>
 
 #include "call.h"
+#include "torch_tensors.h"
 #include "without_lock.h"
 
 namespace polyhead::python {
@@ -32,27 +34,48 @@ void notice_bfloat16(nb::handle object) {
 
 // Query, key, value and out.
 struct Arrays {
+    explicit Arrays(const OpenDevice *device_) : device(device_) {}
+
+    const OpenDevice *device; // null: the CPU
     std::array<NumpyBuffer, 4> buffers;
+    std::array<std::optional<Array>, 4> others; // those that have come by DLPack, as long as the call uses them
     std::array<polyhead_tensor, 4> tensors{};
     std::array<Element, 4> elements{};
 
     bool read(size_t i, nb::handle object) {
         const Access access = i == 3 ? Access::write : Access::read;
-        bool known = false;
-        if (is_bfloat16(object)) {
-            elements[i] = Element::bf16;
-            known = buffers[i].read_bfloat16(object, access, &tensors[i]);
-        } else {
-            known =
-                buffers[i].read(object, access, &tensors[i], &elements[i]) && (elements[i] == Element::f32 || elements[i] == Element::f16);
-        }
+        const bool known = device ? read_on_device(i, object, access) : read_numpy(i, object, access);
         tensors[i].dtype = int32_t(elements[i]);
         return known && elements[i] == elements[0] && tensors[i].rank == 4;
     }
+
+private:
+    bool read_numpy(size_t i, nb::handle object, Access access) {
+        if (is_bfloat16(object)) {
+            elements[i] = Element::bf16;
+            return buffers[i].read_bfloat16(object, access, &tensors[i]);
+        }
+        return buffers[i].read(object, access, &tensors[i], &elements[i]) && (elements[i] == Element::f32 || elements[i] == Element::f16);
+    }
+    bool read_on_device(size_t i, nb::handle object, Access access) {
+        if (read_torch(object, *device, &tensors[i], &elements[i])) {
+            return true;
+        }
+        try {
+            const char *const names[] = {"query", "key", "value", "out"};
+            others[i].emplace(names[i], object, access);
+            others[i]->place(device);
+        } catch (const std::exception &) { // who reads all arguments says what is wrong
+            return false;
+        }
+        tensors[i] = others[i]->tensor();
+        elements[i] = others[i]->element();
+        return tensors[i].device != nullptr;
+    }
 };
 
-// All that a plan depends on: type, causal rule, whether out was given, extents and strides.
-using Form = std::array<int64_t, 3 + 4 * 8>;
+// All that a plan depends on: device, type, causal rule, whether out was given, extents and strides.
+using Form = std::array<int64_t, 4 + 4 * 8>;
 
 struct HashOfForm {
     size_t operator()(const Form &form) const noexcept {
@@ -66,14 +89,15 @@ struct HashOfForm {
 };
 
 Form form_of(const Arrays &arrays, bool causal, bool has_out) {
-    Form form{int64_t(arrays.elements[0]), causal, has_out};
+    Form form{arrays.device ? arrays.device->number : 0, int64_t(arrays.elements[0]), causal, has_out};
     for (size_t i = 0; i < (has_out ? 4U : 3U); ++i) {
-        std::copy_n(arrays.tensors[i].shape, 4, &form[3 + 8 * i]);
-        std::copy_n(arrays.tensors[i].stride, 4, &form[7 + 8 * i]);
+        std::copy_n(arrays.tensors[i].shape, 4, &form[4 + 8 * i]);
+        std::copy_n(arrays.tensors[i].stride, 4, &form[8 + 8 * i]);
     }
     return form;
 }
 
+// The device of a plan may be closed: then no form has its number any more.
 struct Kept {
     std::shared_ptr<const LoadedKernel> kernel;
     polyhead::Plan plan;
@@ -96,14 +120,16 @@ void set_tensors(const Arrays &arrays, polyhead_args *args) {
 }
 
 nb::object new_out(const Arrays &arrays, nb::handle query) {
-    static const auto *const empty = new nb::object(nb::module_::import_("numpy").attr("empty"));
+    static const auto *const numpy = new nb::object(nb::module_::import_("numpy").attr("empty"));
+    static const auto *const like = new nb::object(nb::module_::import_("polyhead._arrays").attr("empty"));
     const int64_t *const of_query = arrays.tensors[0].shape, width = arrays.tensors[2].shape[3];
-    return (*empty)(nb::make_tuple(of_query[0], of_query[1], of_query[2], width), query.attr("dtype"));
+    const nb::object shape = nb::make_tuple(of_query[0], of_query[1], of_query[2], width);
+    return arrays.device ? (*like)(query, shape) : (*numpy)(shape, query.attr("dtype"));
 }
 
-// out, or None where the call is not plain or its form is not kept.
-nb::object plain_call(nb::handle query, nb::handle key, nb::handle value, bool causal, nb::handle given) {
-    Arrays arrays;
+// out, or None where the call is not plain or its form is not kept. device: None for the CPU.
+nb::object plain_call(nb::handle query, nb::handle key, nb::handle value, bool causal, nb::handle given, const DevicePointer &device) {
+    Arrays arrays(device.get());
     const bool has_out = !given.is_none();
     if (!arrays.read(0, query) || !arrays.read(1, key) || !arrays.read(2, value) || (has_out && !arrays.read(3, given))) {
         return nb::none();
@@ -130,14 +156,15 @@ nb::object plain_call(nb::handle query, nb::handle key, nb::handle value, bool c
 
 // Keeps the form of a call that the kernel has run; nothing where it is not plain.
 void keep_plain(const std::shared_ptr<const LoadedKernel> &kernel, nb::handle query, nb::handle key, nb::handle value, bool causal,
-                nb::handle out, bool has_out) {
+                nb::handle out, bool has_out, const DevicePointer &device) {
     notice_bfloat16(query);
-    Arrays arrays;
+    Arrays arrays(device.get());
     if (!arrays.read(0, query) || !arrays.read(1, key) || !arrays.read(2, value) || !arrays.read(3, out)) {
         return;
     }
     polyhead_args args = polyhead_args_of(kernel->table().problem.op);
     args.alignment = causal ? POLYHEAD_TOP_LEFT : args.alignment;
+    args.device = device ? device->raw() : nullptr;
     set_tensors(arrays, &args);
     polyhead_plan *plan = nullptr;
     if (polyhead_make_plan(&kernel->table(), &args, &plan).code != POLYHEAD_OK) {
@@ -157,8 +184,9 @@ void clear_plain() {
 
 void bind_plain_calls(nb::module_ &module) {
     using namespace nb::literals;
-    module.def("plain_call", plain_call, "query"_a, "key"_a, "value"_a, "causal"_a, "out"_a.none());
-    module.def("keep_plain", keep_plain, "kernel"_a, "query"_a, "key"_a, "value"_a, "causal"_a, "out"_a, "has_out"_a);
+    module.def("plain_call", plain_call, "query"_a, "key"_a, "value"_a, "causal"_a, "out"_a.none(), "device"_a.none() = nb::none());
+    module.def("keep_plain", keep_plain, "kernel"_a, "query"_a, "key"_a, "value"_a, "causal"_a, "out"_a, "has_out"_a,
+               "device"_a.none() = nb::none());
     module.def("clear_plain", clear_plain);
     module.def("plain_forms", [] { return all_kept().size(); });
 }

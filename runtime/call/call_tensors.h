@@ -25,10 +25,11 @@ public:
     const NamedTensor *end() const noexcept { return tensors_ + count_; }
     const NamedTensor *first_output() const noexcept { return tensors_ + first_output_; }
 
+    static constexpr size_t most = num_tensors + 2 * most_expression_tensors;
+
 private:
     void add(const char *name, const polyhead_tensor &tensor) noexcept;
 
-    static constexpr size_t most = num_tensors + 2 * most_expression_tensors;
     NamedTensor tensors_[most];
     int count_ = 0, first_output_ = 0;
 };

@@ -2,6 +2,7 @@
 #include "opencl_device.h"
 
 #include <algorithm>
+#include <new>
 
 #include "../status.h"
 #include "halide_devices.h"
@@ -34,6 +35,7 @@ static_assert(offsetof(Attachment, offset) == 0 && offsetof(Attachment, memory) 
 Device::Device(const Driver &driver, Object device, Object context, Object queue, bool own_context, bool own_queue) noexcept
     : driver_(driver), context_(context), queue_(queue), own_context_(own_context), own_queue_(own_queue) {
     api = POLYHEAD_OPENCL;
+    driver_word_ = first_word(context, &driver_word_) ? driver_word_ : 0;
     unsigned bits = 0;
     if (driver_.device_info(device, device_base_alignment, sizeof bits, &bits, nullptr) == 0 && bits >= 8) {
         part_alignment_ = bits / 8;
@@ -47,6 +49,9 @@ Device::Device(const Driver &driver, Object device, Object context, Object queue
 Device::~Device() {
     driver_.finish(queue_);
     elements_.clear([this](void *memory) { driver_.release_memory(memory); });
+    for (const Object row : all_rows_) {
+        driver_.release_memory(row);
+    }
     closed(driver_, context_);
     if (own_queue_) {
         driver_.release_queue(queue_);
@@ -83,9 +88,9 @@ polyhead_status Device::copy_to_host(const void *data, size_t byte_offset, size_
 
 // The loader calls a function through the first word of any object that it gets, so check that word first.
 bool Device::is_buffer_here(const void *data) const noexcept {
-    uintptr_t word = 0, ours = 0;
+    uintptr_t word = 0;
     unsigned type = 0;
-    return first_word(data, &word) && first_word(context_, &ours) && word == ours &&
+    return driver_word_ != 0 && first_word(data, &word) && word == driver_word_ &&
            driver_.memory_info(const_cast<void *>(data), memory_type, sizeof type, &type, nullptr) == 0 && type == type_buffer;
 }
 
@@ -187,6 +192,37 @@ bool Device::attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *
     buffer->device = reinterpret_cast<uint64_t>(attachment);
     buffer->device_interface = halide_opencl_device_interface();
     return true;
+}
+
+// Filled in the order of the queue, in which kernels read it. A row that has become too short stays, as calls of other threads may be about
+// to use it: sizes double.
+void *Device::neutral_row(uint8_t byte, size_t bytes) noexcept {
+    const std::lock_guard<std::mutex> lock(rows_mutex_);
+    Row &row = rows_[byte];
+    if (row.bytes >= bytes) {
+        return row.memory;
+    }
+    size_t room = std::max<size_t>(row.bytes, 1U << 16);
+    while (room < bytes) {
+        room *= 2;
+    }
+    try {
+        all_rows_.reserve(all_rows_.size() + 1);
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+    int error = 0;
+    const Object memory = driver_.create_buffer(context_, read_write, room, nullptr, &error);
+    if (!memory || error) {
+        return nullptr;
+    }
+    if (driver_.fill(queue_, memory, &byte, 1, 0, room, 0, nullptr, nullptr) != 0) {
+        driver_.release_memory(memory);
+        return nullptr;
+    }
+    all_rows_.push_back(memory);
+    row = {memory, room};
+    return memory;
 }
 
 bool Device::attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *attachment) noexcept {

@@ -2,6 +2,9 @@
 #ifndef POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 #define POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 
+#include <mutex>
+#include <vector>
+
 #include "element_slots.h"
 #include "halide_device.h"
 #include "opencl_driver.h"
@@ -19,6 +22,7 @@ public:
     void free(void *data) noexcept override;
     polyhead_status copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept override;
     polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept override;
+    void *neutral_row(uint8_t byte, size_t bytes) noexcept override;
     bool check(const DeviceRange &range, polyhead_status *status) const noexcept override;
     const void *space_of(const void *data, uint64_t *byte) const noexcept override;
     bool attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *attachment, polyhead_status *status) noexcept override;
@@ -38,7 +42,14 @@ private:
     const Object context_, queue_;
     const bool own_context_, own_queue_;
     uint64_t part_alignment_ = 1; // bytes that a part of a buffer begins at multiples of
+    uintptr_t driver_word_ = 0;   // what objects of its driver begin with; 0: unknown
     ElementSlots elements_;
+    std::mutex rows_mutex_;
+    struct Row {
+        Object memory = nullptr;
+        size_t bytes = 0;
+    } rows_[2];
+    std::vector<Object> all_rows_;
 };
 
 } // namespace polyhead::runtime::opencl

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "../call/device.h"
 #include "halide_devices.h"
@@ -15,7 +16,45 @@
 namespace polyhead::runtime::opencl {
 namespace {
 
-using Programs = LoadedCode<Object>;
+// A program with the kernels of it that no launch uses now. A kernel holds its arguments, so each launch has one of its own.
+struct Program {
+    Object program = nullptr;
+    struct Idle {
+        const char *entry; // by its address: a constant of the library that the program is of
+        Object kernel;
+    };
+    std::vector<Idle> idle;
+
+    Object take(const char *entry) noexcept {
+        for (Idle &one : idle) {
+            if (one.entry == entry) {
+                const Object kernel = one.kernel;
+                one = idle.back();
+                idle.pop_back();
+                return kernel;
+            }
+        }
+        return nullptr;
+    }
+    // False without memory.
+    bool keep(const char *entry, Object kernel) noexcept {
+        try {
+            idle.push_back({entry, kernel});
+        } catch (const std::bad_alloc &) {
+            return false;
+        }
+        return true;
+    }
+    void release(const Driver &functions) const noexcept {
+        for (const Idle &one : idle) {
+            functions.release_kernel(one.kernel);
+        }
+        functions.release_program(program);
+    }
+};
+using Programs = LoadedCode<Program>;
+
+constexpr int invalid_program = -44;
 
 // Halide's errors are a text and a code.
 int report(void *user_context, const char *what, int error) noexcept {
@@ -77,18 +116,39 @@ struct Memory {
     Object object;
 };
 
-// Sets the arguments of one launch and starts it. The parts of buffers that it makes exist as long as this object.
+// Sets the arguments of one launch and starts it. The parts of buffers that it makes exist as long as this object; the kernel goes back to
+// its program.
 class Launch {
 public:
-    Launch(const Driver &functions, Object kernel) noexcept : functions_(functions), kernel_(kernel) {}
+    Launch(const Driver &functions, Object context, void *state, const char *entry) noexcept
+        : functions_(functions), context_(context), state_(state), entry_(entry) {}
     ~Launch() {
         for (size_t i = 0; i < num_parts_; ++i) {
             functions_.release_memory(parts_[i]);
         }
-        functions_.release_kernel(kernel_);
+        bool kept = !kernel_;
+        if (kernel_) {
+            Programs::of().with(context_, state_, [&](Program &program) { kept = program.keep(entry_, kernel_); });
+        }
+        if (!kept) { // its program was unloaded meanwhile
+            functions_.release_kernel(kernel_);
+        }
     }
     Launch(const Launch &) = delete;
     Launch &operator=(const Launch &) = delete;
+
+    // 0, or what the driver says.
+    int find_kernel() noexcept {
+        int error = invalid_program;
+        Programs::of().with(context_, state_, [&](Program &program) {
+            kernel_ = program.take(entry_);
+            error = 0;
+            if (!kernel_) {
+                kernel_ = functions_.create_kernel(program.program, entry_, &error);
+            }
+        });
+        return error;
+    }
 
     int set(unsigned index, size_t bytes, void *argument, bool is_buffer) noexcept {
         if (!is_buffer) {
@@ -109,13 +169,21 @@ public:
         return functions_.set_argument(kernel_, index, sizeof object, &object);
     }
 
+    // Of the block: Halide's kernels take it last; none at all would not do.
+    int set_shared(unsigned index, int bytes) const noexcept {
+        return functions_.set_argument(kernel_, index, bytes > 0 ? static_cast<size_t>(bytes) : 1, nullptr);
+    }
+
     int start(Object queue, const size_t (&global)[3], const size_t (&local)[3]) const noexcept {
         return functions_.launch(queue, kernel_, 3, nullptr, global, local, 0, nullptr, nullptr);
     }
 
 private:
     const Driver &functions_;
-    Object kernel_;
+    const Object context_;
+    void *const state_;
+    const char *const entry_;
+    Object kernel_ = nullptr;
     Object parts_[most_arguments];
     size_t num_parts_ = 0;
 };
@@ -127,12 +195,12 @@ bool opened(Object context) noexcept {
 }
 
 void closed(const Driver &functions, Object context) noexcept {
-    Programs::of().closed(context, [&](Object program) { functions.release_program(program); });
+    Programs::of().closed(context, [&](const Program &program) { program.release(functions); });
 }
 
 void left(const void *begin, const void *end) noexcept {
     const Driver *functions = driver(nullptr);
-    Programs::of().left(begin, end, [&](Object, Object program) { functions->release_program(program); }); // launches keep references
+    Programs::of().left(begin, end, [&](Object, const Program &program) { program.release(*functions); }); // launches keep references
 }
 
 } // namespace polyhead::runtime::opencl
@@ -157,8 +225,8 @@ extern "C" int halide_opencl_initialize_kernels(void *user_context, void **state
         return no_device(user_context);
     }
     try {
-        return Programs::of().ensure(device->context(), state, [&](Object *program) {
-            return build(user_context, *driver(nullptr), device->context(), source, program);
+        return Programs::of().ensure(device->context(), state, [&](Program *program) {
+            return build(user_context, *driver(nullptr), device->context(), source, &program->program);
         });
     } catch (const std::bad_alloc &) {
         return halide_error_code_out_of_memory;
@@ -177,14 +245,11 @@ extern "C" int halide_opencl_run(void *user_context, void *state, const char *en
         return no_device(user_context);
     }
     const Driver &functions = *driver(nullptr);
-    constexpr int invalid_program = -44;
-    int error = invalid_program;
-    Object kernel = nullptr;
-    Programs::of().with(device->context(), state, [&](Object program) { kernel = functions.create_kernel(program, entry, &error); });
+    Launch launch(functions, device->context(), state, entry);
+    int error = launch.find_kernel();
     if (error) {
         return report(user_context, entry, error);
     }
-    Launch launch(functions, kernel);
     unsigned count = 0;
     for (; argument_bytes[count] != 0; ++count) {
         if (count == polyhead::runtime::most_arguments) {
@@ -195,8 +260,7 @@ extern "C" int halide_opencl_run(void *user_context, void *state, const char *en
             return report(user_context, "clSetKernelArg", error);
         }
     }
-    // Halide's kernels take shared memory last; none at all would not do.
-    error = functions.set_argument(kernel, count, shared_bytes > 0 ? static_cast<size_t>(shared_bytes) : 1, nullptr);
+    error = launch.set_shared(count, shared_bytes);
     const size_t local[] = {static_cast<size_t>(threads_x), static_cast<size_t>(threads_y), static_cast<size_t>(threads_z)};
     const size_t global[] = {local[0] * static_cast<size_t>(blocks_x), local[1] * static_cast<size_t>(blocks_y),
                              local[2] * static_cast<size_t>(blocks_z)};

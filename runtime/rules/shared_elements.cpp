@@ -118,10 +118,14 @@ bool may_share_elements(const polyhead_tensor &a, int64_t bytes_of_a, const poly
            !proved_apart(bytes_on_host(a, bytes_of_a), bytes_on_host(b, bytes_of_b), &proofs);
 }
 
+bool refuse_shared(const char *output, const char *other, polyhead_status *status) noexcept {
+    return refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output, other);
+}
+
 bool check_apart(const char *output, const polyhead_tensor &written, const char *other, const polyhead_tensor &tensor, Apart apart,
                  polyhead_status *status) noexcept {
     const bool shared = apart == Apart::elements ? may_share_elements(written, tensor) : overlap(memory_of(written), memory_of(tensor));
-    return !shared || refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output, other);
+    return !shared || refuse_shared(output, other, status);
 }
 
 } // namespace polyhead::runtime

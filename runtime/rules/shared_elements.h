@@ -21,6 +21,9 @@ enum class Apart {
     ranges,   // no address between their first and last element in common: where memory is copied as a whole
 };
 
+// What an output is refused with that shares memory.
+bool refuse_shared(const char *output, const char *other, polyhead_status *status) noexcept;
+
 // Whether an output shares no memory with another tensor.
 bool check_apart(const char *output, const polyhead_tensor &written, const char *other, const polyhead_tensor &tensor, Apart apart,
                  polyhead_status *status) noexcept;

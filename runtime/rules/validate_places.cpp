@@ -61,17 +61,40 @@ polyhead_tensor bytes_of(const polyhead_weights &weights) noexcept {
 
 } // namespace
 
+// On a device one tensor may be a part of memory, or a copy, that reaches over another one beside it. Where a tensor lies is asked once: of
+// OpenCL the driver is asked.
+static bool check_ranges_apart(const CallTensors &tensors, const polyhead_weights *weights, polyhead_status *status) noexcept {
+    MemoryRange ranges[CallTensors::most];
+    const auto range = [&](const NamedTensor *t) -> MemoryRange & { return ranges[t - tensors.begin()]; };
+    for (const NamedTensor *t = tensors.begin(); t != tensors.end(); ++t) {
+        range(t) = memory_of(*t->tensor);
+    }
+    const MemoryRange of_weights = weights ? memory_of(bytes_of(*weights)) : MemoryRange{0, 0};
+    for (const NamedTensor *output = tensors.first_output(); output != tensors.end(); ++output) {
+        const char *shared = nullptr;
+        for (const NamedTensor *other = tensors.begin(); other != output && !shared; ++other) { // inputs, and the outputs before it
+            shared = overlap(range(output), range(other)) ? other->name : nullptr;
+        }
+        shared = !shared && overlap(range(output), of_weights) ? "weights" : shared;
+        if (shared) {
+            return refuse_shared(output->name, shared, status);
+        }
+    }
+    return true;
+}
+
 bool check_aliasing(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
-    // On a device one tensor may be a part of memory, or a copy, that reaches over another one beside it.
-    const Apart apart = args.device ? Apart::ranges : Apart::elements;
     const CallTensors tensors(kernel, args);
+    if (args.device) {
+        return check_ranges_apart(tensors, args.weights, status);
+    }
     for (const NamedTensor *output = tensors.first_output(); output != tensors.end(); ++output) {
         for (const NamedTensor *other = tensors.begin(); other != output; ++other) { // inputs, and the outputs before it
-            if (!check_apart(output->name, *output->tensor, other->name, *other->tensor, apart, status)) {
+            if (!check_apart(output->name, *output->tensor, other->name, *other->tensor, Apart::elements, status)) {
                 return false;
             }
         }
-        if (args.weights && !check_apart(output->name, *output->tensor, "weights", bytes_of(*args.weights), apart, status)) {
+        if (args.weights && !check_apart(output->name, *output->tensor, "weights", bytes_of(*args.weights), Apart::elements, status)) {
             return false;
         }
     }

@@ -123,6 +123,53 @@ TEST_CASE("gpu calls: a warm call of every variant makes its launches and two ot
     CHECK(single > 0);
 }
 
+TEST_CASE("gpu calls: a call without its masks and biases waits for nothing, and has the bits of one with neutral ones") {
+    const TestDevice &device = required_device();
+    if (!on_driver_of_tests(device)) {
+        return;
+    }
+    int rows = 0;
+    for_each_warm_call(device, device.raw(), [&](const polyhead_kernel &kernel, DeviceCall &call, const Inputs &inputs) {
+        const Problem &p = kernel.problem;
+        if (p.mask == 0 && p.score_bias == 0) {
+            return;
+        }
+        polyhead_args args = call.args();
+        std::vector<void *> memory;
+        for (polyhead_tensor polyhead_args::*const tensor : {&polyhead_args::mask, &polyhead_args::score_bias}) {
+            polyhead_tensor &neutral = args.*tensor;
+            if (neutral.rank == 0) {
+                continue;
+            }
+            int64_t last = neutral.offset;
+            for (int i = 0; i < neutral.rank; ++i) {
+                last += (neutral.shape[i] - 1) * neutral.stride[i];
+            }
+            const size_t element = static_cast<size_t>(contract::dtype_bytes(neutral.dtype));
+            const std::vector<char> bytes((static_cast<size_t>(last) + 1) * element, neutral.dtype == POLYHEAD_BOOL);
+            REQUIRE(polyhead_device_allocate(device.raw(), bytes.size(), &neutral.data).code == POLYHEAD_OK);
+            REQUIRE(polyhead_copy_to_device(device.raw(), bytes.data(), bytes.size(), neutral.data, 0).code == POLYHEAD_OK);
+            memory.push_back(neutral.data);
+        }
+        REQUIRE(polyhead_run(&kernel, &args).code == POLYHEAD_OK);
+        const std::vector<std::vector<float>> expected = outputs(kernel, call, inputs);
+        for (void *const one : memory) {
+            polyhead_device_free(device.raw(), one);
+        }
+        args.mask = args.score_bias = polyhead_tensor{};
+        REQUIRE(polyhead_run(&kernel, &args).code == POLYHEAD_OK);
+        const std::vector<std::vector<float>> found = outputs(kernel, call, inputs);
+        for (size_t i = 0; i < found.size(); ++i) {
+            CHECK(same_bits(found[i], expected[i]));
+        }
+        const DriverCalls calls;
+        REQUIRE(polyhead_run(&kernel, &args).code == POLYHEAD_OK);
+        CHECK(calls.of_others() == 2);
+        ++rows;
+    });
+    CHECK(rows > 0);
+}
+
 TEST_CASE("gpu calls: lengths that grow are no new work for the driver") {
     const TestDevice &device = required_device();
     if (!on_driver_of_tests(device)) {

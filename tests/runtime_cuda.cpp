@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../runtime/devices/known_memory.h"
 #include "cuda_functions.h"
 #include "runtime_sum.h"
 #include "support/catch.h"
@@ -399,6 +400,28 @@ TEST_CASE("cuda: the default elements of a graph stay what they are", "[device]"
         CHECK(elsewhere.out.read() == elsewhere.call.expected(4));
     }
     CHECK(CU(polyhead_cuda_driver_allocations)() == before + 1);
+}
+
+TEST_CASE("cuda: known memory is what was added last", "[device]") {
+    runtime::KnownMemory known;
+    CHECK(!known.holds(100, 101));
+    known.add(100, 200);
+    known.add(300, 400);
+    known.add(200, 210);
+    CHECK((known.holds(100, 200) && known.holds(150, 151) && known.holds(300, 400) && known.holds(205, 210)));
+    CHECK((!known.holds(99, 101) && !known.holds(199, 201) && !known.holds(390, 401) && !known.holds(250, 260) && !known.holds(500, 501)));
+    known.add(150, 205); // over two of them
+    CHECK((!known.holds(100, 101) && !known.holds(207, 208) && known.holds(150, 205) && known.holds(300, 400)));
+    known.forget(399);
+    CHECK((!known.holds(300, 301) && known.holds(204, 205)));
+    known.forget_all();
+    CHECK(!known.holds(204, 205));
+    for (uint64_t i = 0; i < 3 * runtime::KnownMemory::most; ++i) {
+        const uint64_t begin = (i * 7919 % 4096) * 16; // in no order
+        known.add(begin, begin + 16);
+        CHECK(known.holds(begin + 3, begin + 16));
+        CHECK(!known.holds(begin + 3, begin + 17));
+    }
 }
 
 TEST_CASE("cuda: what is known of memory lets calls go on and refuses none", "[device]") {

@@ -3,6 +3,7 @@
 #ifndef POLYHEAD_RUNTIME_GPU_KNOWN_MEMORY_H
 #define POLYHEAD_RUNTIME_GPU_KNOWN_MEMORY_H
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 
@@ -13,21 +14,22 @@ namespace polyhead::runtime {
 // what the driver says then is what counts.
 class KnownMemory {
 public:
+    static constexpr int most = 1024; // a model of 80 layers has caches and weights of each
+
     bool holds(uint64_t begin, uint64_t end) const noexcept {
         const std::lock_guard<std::mutex> lock(mutex_);
-        for (int i = 0; i < count_; ++i) {
-            if (begin >= blocks_[i].begin && end <= blocks_[i].end) {
-                return true;
-            }
-        }
-        return false;
+        const Block *const behind = first_behind(begin);
+        return behind != blocks_ && end <= (behind - 1)->end;
     }
     // An allocation. What is known of others at the same addresses is older, and wrong.
     void add(uint64_t begin, uint64_t end) noexcept {
         const std::lock_guard<std::mutex> lock(mutex_);
         remove(begin, end);
-        const int place = count_ < most ? count_++ : next_++ % most;
-        blocks_[place] = {begin, end};
+        count_ = count_ < most ? count_ : 0; // all are asked for again
+        Block *const place = const_cast<Block *>(first_behind(begin));
+        std::copy_backward(place, blocks_ + count_, blocks_ + count_ + 1);
+        *place = {begin, end};
+        ++count_;
     }
     void forget(uint64_t address) noexcept {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -42,21 +44,17 @@ private:
     struct Block {
         uint64_t begin, end;
     };
+    const Block *first_behind(uint64_t address) const noexcept {
+        return std::upper_bound(blocks_, blocks_ + count_, address, [](uint64_t a, const Block &block) { return a < block.begin; });
+    }
     void remove(uint64_t begin, uint64_t end) noexcept {
-        for (int i = 0; i < count_;) {
-            if (begin < blocks_[i].end && blocks_[i].begin < end) {
-                blocks_[i] = blocks_[--count_];
-            } else {
-                ++i;
-            }
-        }
+        const auto overlaps = [=](const Block &block) { return begin < block.end && block.begin < end; };
+        count_ = static_cast<int>(std::remove_if(blocks_, blocks_ + count_, overlaps) - blocks_);
     }
 
-    static constexpr int most = 64; // a server has few large pieces of memory
     mutable std::mutex mutex_;
-    Block blocks_[most];
+    Block blocks_[most]; // by address; none overlaps another
     int count_ = 0;
-    unsigned next_ = 0; // to be replaced
 };
 
 } // namespace polyhead::runtime

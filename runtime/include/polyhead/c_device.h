@@ -1,7 +1,10 @@
 /* Devices in the C ABI: open one, give it memory, run kernels there. Included by c_api.h.
  *
  * A program that opens devices links libpolyhead_gpu.a and libpolyhead.a. A call runs on the device in polyhead_args.device. Drivers are
- * loaded when a device is opened, never before. Every function is thread-safe. Free everything on a device before you close it. */
+ * loaded when a device is opened, never before. Every function is thread-safe. Free everything on a device before you close it.
+ *
+ * A CUDA stream may be captured into a graph while calls are made on it, after an equal call before (docs/guides/gpu.md). What would wait
+ * for the device is refused then: host tensors, polyhead_synchronize, allocations and copies. */
 #ifndef POLYHEAD_C_DEVICE_H
 #define POLYHEAD_C_DEVICE_H
 

@@ -19,9 +19,9 @@ polyhead_test(
     LINK polyhead_test_sum
 )
 
-# polyhead_device_program(NAME SOURCE file): a program whose cases polyhead_device_tests() registers.
-function(polyhead_device_program name source)
-    add_executable(${name} ${source})
+# polyhead_device_program(NAME file...): a program whose cases polyhead_device_tests() registers.
+function(polyhead_device_program name)
+    add_executable(${name} ${ARGN})
     polyhead_target_defaults(${name} NO_CONVERSION)
     target_link_libraries(${name} PRIVATE polyhead_test_sum)
 endfunction()
@@ -37,7 +37,7 @@ foreach(program test_on_device test_opencl_devices)
     )
 endforeach()
 if(TARGET polyhead_cuda_driver)
-    polyhead_device_program(test_cuda_devices runtime_cuda.cpp)
+    polyhead_device_program(test_cuda_devices runtime_cuda.cpp runtime_cuda_calls.cpp)
     foreach(program test_on_device test_cuda_devices)
         polyhead_device_tests(
             ${program}

@@ -108,7 +108,8 @@ void Device::leave() noexcept {
 
 bool Device::captured() const noexcept {
     int state = 0; // CUstreamCaptureStatus: 0 is none
-    return !has_default_stream() && (driver_.is_capturing(stream_, &state) != 0 || state != 0);
+    // What is wrong with a stream is said by what is asked of it next.
+    return !has_default_stream() && driver_.is_capturing(stream_, &state) == 0 && state != 0;
 }
 
 bool Device::may_wait(polyhead_status *status) noexcept {

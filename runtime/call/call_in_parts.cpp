@@ -66,6 +66,7 @@ bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, cons
 
 // Sequences without results are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
 void CallInParts::divide_sequences() noexcept {
+    Planned *const parts = parts_;
     const bool batched = can_be_batched(kernel_, args_, shape_);
     for (int64_t b = 0; b < shape_.batch; ++b) {
         Part part{b, 1, shape_.packed_q, shape_.packed_kv, {}, {}};
@@ -74,12 +75,12 @@ void CallInParts::divide_sequences() noexcept {
         if (!shape_.sums_rows && part.queries.each == 0 && (!shape_.backward || part.keys.each == 0)) {
             continue;
         }
-        Part *const last = count_ > 0 ? &parts_[count_ - 1].part : nullptr;
+        Part *const last = count_ > 0 ? &parts[count_ - 1].part : nullptr;
         if (batched && last && last->first + last->count == b && last->queries.each == part.queries.each &&
             last->keys.each == part.keys.each) {
             ++last->count;
         } else {
-            parts_[count_++].part = part;
+            parts[count_++].part = part;
         }
     }
 }

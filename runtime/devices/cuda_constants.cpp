@@ -9,51 +9,42 @@
 namespace polyhead::runtime::cuda {
 namespace {
 
-std::mutex &constants_mutex() noexcept {
-    static auto *const mutex = new std::mutex; // never destroyed: devices may be closed while the program ends
-    return *mutex;
-}
-
-std::vector<Constants *> &all_constants() {
-    static auto *const all = new std::vector<Constants *>;
-    return *all;
-}
+std::mutex constants_mutex;
+Constants *first_constants = nullptr; // of the contexts with open devices
 
 constexpr uint32_t numbers_of_piece = 4096;
 
 } // namespace
 
 Constants *Constants::of(Context context) noexcept {
-    const std::lock_guard<std::mutex> lock(constants_mutex());
-    for (Constants *constants : all_constants()) {
-        if (constants->context_ == context) {
-            ++constants->devices_;
-            return constants;
-        }
+    const std::lock_guard<std::mutex> lock(constants_mutex);
+    Constants *constants = first_constants;
+    while (constants && constants->context_ != context) {
+        constants = constants->next_;
     }
-    auto *const made = new (std::nothrow) Constants(context);
-    if (!made) {
-        return nullptr;
+    if (!constants) {
+        constants = new (std::nothrow) Constants(context, first_constants);
+        first_constants = constants ? constants : first_constants;
     }
-    try {
-        all_constants().push_back(made);
-    } catch (const std::bad_alloc &) {
-        delete made;
-        return nullptr;
+    if (constants) {
+        ++constants->devices_;
     }
-    made->devices_ = 1;
-    return made;
+    return constants;
 }
 
 void Constants::let_go(Constants *constants, const Driver &driver) noexcept {
-    const std::lock_guard<std::mutex> lock(constants_mutex());
+    const std::lock_guard<std::mutex> lock(constants_mutex);
     if (--constants->devices_ > 0) {
         return;
     }
     for (const Pointer memory : constants->all_) {
         driver.free(memory);
     }
-    all_constants().erase(std::find(all_constants().begin(), all_constants().end(), constants));
+    Constants **place = &first_constants;
+    while (*place != constants) {
+        place = &(*place)->next_;
+    }
+    *place = constants->next_;
     delete constants;
 }
 

@@ -29,9 +29,10 @@ public:
     Pointer row(uint8_t byte, size_t bytes, Device &device) noexcept;
 
 private:
-    explicit Constants(Context context) noexcept : context_(context) {}
+    Constants(Context context, Constants *next) noexcept : context_(context), next_(next) {}
 
     const Context context_;
+    Constants *next_; // of another context
     int devices_ = 0;
     std::mutex mutex_;
     // Numbers in pieces of neighbouring ones: the lengths of a sequence that grows.

@@ -12,7 +12,6 @@ namespace {
 
 enum JitOption { jit_max_registers = 0, jit_error_log = 5, jit_error_log_bytes = 6 };
 enum FunctionAttribute { attribute_threads = 0, attribute_shared = 1, attribute_local = 3, attribute_dynamic_shared = 8 };
-constexpr int largest_shared = 163 * 1024;
 
 CUresult code_of(LoadResult result) {
     switch (result) {
@@ -255,7 +254,7 @@ CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     if (!s.functions.count(function)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (attribute != attribute_dynamic_shared || value < 0 || value > largest_shared) {
+    if (attribute != attribute_dynamic_shared || value < 0 || value > s.largest_shared()) {
         return s.fail(CUDA_ERROR_INVALID_VALUE,
                       "cuFuncSetAttribute: attribute " + std::to_string(attribute) + ", value " + std::to_string(value));
     }
@@ -280,6 +279,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     launch.dynamic_shared = shared_bytes;
     launch.step_limit = s.step_limit;
     launch.count_traffic = s.count_traffic;
+    launch.truncates = s.truncates;
     const std::string problem = wrong_shape(kernel, *function, launch);
     if (!problem.empty()) {
         return s.fail(CUDA_ERROR_INVALID_VALUE, "kernel " + kernel.name + ": " + problem);

@@ -196,27 +196,19 @@ bool Decoder::expect(size_t count) {
 }
 
 void Decoder::input_text(const std::string &text, Type type, bool wider) {
-    if (!instruction_->inputs.push_back(resolve(text, type, wider))) {
-        refuse("too many operands");
-    }
-}
-
-void Decoder::add_output(const Operand &operand) {
-    if (!instruction_->outputs.push_back(operand)) {
-        refuse("too many results");
-    }
+    instruction_->inputs.push_back(resolve(text, type, wider));
 }
 
 void Decoder::output_text(const std::string &text, Type type, bool wider) {
     if (text == "_") {
-        add_output(add_register(bytes_of(type)));
+        instruction_->outputs.push_back(add_register(bytes_of(type)));
         return;
     }
     const Operand operand = resolve(text, type, wider);
     if (operand.register_id < 0 || operand.negated || text.find('.') != std::string::npos) {
         refuse("the result cannot go to " + text);
     }
-    add_output(operand);
+    instruction_->outputs.push_back(operand);
 }
 
 void Decoder::input(size_t index, Type type, bool wider) {
@@ -232,7 +224,8 @@ void Decoder::output(size_t index, Type type, bool wider) {
 }
 
 // [%rd1+16], [%r1], [name], [name+8]: the first input is the base, the rest is the displacement.
-void Decoder::address(size_t index, bool parameter) {
+void Decoder::address(size_t index, bool parameter, int64_t *displacement) {
+    int64_t &added = displacement ? *displacement : instruction_->displacement;
     const std::string text = index < operands_.size() ? operands_[index] : "";
     if (text.size() < 3 || text.front() != '[' || text.back() != ']') {
         refuse("operand " + text + " is not an address");
@@ -244,7 +237,7 @@ void Decoder::address(size_t index, bool parameter) {
     if (sign != std::string::npos) {
         std::string digits = inner.substr(sign + (inner[sign] == '+' ? 1 : 0));
         digits.erase(std::remove(digits.begin(), digits.end(), ' '), digits.end());
-        if (!parse_integer(digits, instruction_->displacement)) {
+        if (!parse_integer(digits, added)) {
             refuse("the displacement of " + text + " is not a number");
         }
     }
@@ -252,12 +245,26 @@ void Decoder::address(size_t index, bool parameter) {
     if (parameter != (known && known->space == Space::param)) {
         refuse("operand " + text + (parameter ? " is not a parameter" : " is a parameter"));
     } else if (parameter) {
-        instruction_->displacement += static_cast<int64_t>(known->address);
+        added += static_cast<int64_t>(known->address);
     } else {
         Operand register_operand;
         const bool narrow = find_register(base, register_operand) && register_operand.width == 4;
         input_text(base, narrow ? Type::b32 : Type::b64);
     }
+}
+
+bool Decoder::list(size_t index, Type type, size_t count, bool is_output) {
+    const std::string text = index < operands_.size() ? operands_[index] : "";
+    const bool braces = text.size() > 1 && text.front() == '{' && text.back() == '}';
+    const std::vector<std::string> parts = braces ? split_operands(text.substr(1, text.size() - 2)) : std::vector<std::string>();
+    if (parts.size() != count) {
+        refuse("operand " + text + " has " + std::to_string(parts.size()) + " registers, expected " + std::to_string(count));
+        return false;
+    }
+    for (const std::string &part : parts) {
+        is_output ? output_text(part, type) : input_text(part, type);
+    }
+    return true;
 }
 
 bool Decoder::decode(const Statement &statement, Instruction &instruction) {
@@ -284,7 +291,7 @@ bool Decoder::decode(const Statement &statement, Instruction &instruction) {
     } else {
         bool known = false;
         for (auto family : {decode_move, decode_memory, decode_float, decode_integer, decode_compare, decode_convert, decode_bits,
-                            decode_half, decode_warp}) {
+                            decode_half, decode_async, decode_matrix, decode_warp}) {
             Modifiers copy = modifiers;
             if (family(*this, copy)) {
                 known = true;

@@ -55,7 +55,10 @@ public:
     void output(size_t index, Type type, bool wider = false);
     void input_text(const std::string &text, Type type, bool wider = false);
     void output_text(const std::string &text, Type type, bool wider = false);
-    void address(size_t index, bool parameter);
+    // Of the displacement, an instruction with two addresses gives the place of the second.
+    void address(size_t index, bool parameter, int64_t *displacement = nullptr);
+    // {%r1, %r2}: so many registers.
+    bool list(size_t index, Type type, size_t count, bool is_output);
     void set(Execute execute) { instruction_->execute = execute; }
     Instruction &instruction() { return *instruction_; }
     Kernel &kernel() { return kernel_; }
@@ -72,7 +75,6 @@ private:
     bool find_register(const std::string &text, Operand &operand);
     bool literal(const std::string &text, Type type, uint64_t &bits);
     bool special(const std::string &text, Operand &operand);
-    void add_output(const Operand &operand);
     Operand resolve(std::string text, Type type, bool wider);
 
     Kernel &kernel_;
@@ -95,6 +97,8 @@ bool decode_compare(Decoder &decoder, Modifiers &modifiers);
 bool decode_convert(Decoder &decoder, Modifiers &modifiers);
 bool decode_move(Decoder &decoder, Modifiers &modifiers);
 bool decode_memory(Decoder &decoder, Modifiers &modifiers);
+bool decode_async(Decoder &decoder, Modifiers &modifiers);
+bool decode_matrix(Decoder &decoder, Modifiers &modifiers);
 bool decode_warp(Decoder &decoder, Modifiers &modifiers);
 
 } // namespace polyhead::cuda_driver

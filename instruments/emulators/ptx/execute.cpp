@@ -60,6 +60,7 @@ void start_warp(Warp &warp, Launch &launch, Block &block, int index) {
     warp.constants = kernel.constants.data();
     warp.written.assign(static_cast<size_t>(kernel.registers), 0);
     warp.parts.assign(static_cast<size_t>(kernel.registers), PartsWritten{});
+    warp.copies.clear();
     warp.local_memory.assign(kernel.local_bytes * lanes, static_cast<char>(0xff));
     for (const auto &[which, operand] : kernel.specials) {
         for (int lane = 0; lane < lanes; lane++) {
@@ -159,7 +160,14 @@ bool branch(Warp &warp, const Instruction &instruction, uint32_t taken) {
     return true;
 }
 
-void leave(Warp &warp, uint32_t mask) {
+// A thread does not leave before its copies have arrived: the memory may belong to another block then.
+bool leave(Warp &warp, const Instruction &instruction, uint32_t mask) {
+    for (int lane = 0; lane < static_cast<int>(warp.copies.size()); lane++) {
+        const Copies &copies = warp.copies[static_cast<size_t>(lane)];
+        if (((mask >> lane) & 1u) && !(copies.open.empty() && copies.groups.empty())) {
+            return warp.fail(FaultKind::launch, instruction, "a thread leaves, and copies of it are under way that were not waited for");
+        }
+    }
     warp.live &= ~mask;
     for (Path &path : warp.paths) {
         path.mask &= ~mask;
@@ -167,6 +175,7 @@ void leave(Warp &warp, uint32_t mask) {
     while (!warp.paths.empty() && warp.paths.back().mask == 0) {
         warp.paths.pop_back();
     }
+    return true;
 }
 
 bool reach_barrier(Warp &warp, const Instruction &instruction, uint32_t mask) {
@@ -178,6 +187,12 @@ bool reach_barrier(Warp &warp, const Instruction &instruction, uint32_t mask) {
         return warp.fail(FaultKind::launch, instruction,
                          "not all threads of the warp are at the barrier: " + std::to_string(__builtin_popcount(mask)) + " of " +
                              std::to_string(__builtin_popcount(warp.initial)));
+    }
+    for (const Operand &input : instruction.inputs) {
+        if ((valid_lanes(warp, input) & mask) != mask) {
+            warp.activate(mask);
+            return never_written(warp, instruction, "the predicate");
+        }
     }
     warp.barrier = instruction.index;
     warp.paths.back().pc++;
@@ -192,8 +207,7 @@ bool flow(Warp &warp, const Instruction &instruction, uint32_t mask) {
         return branch(warp, instruction, mask);
     case Flow::leave:
         path.pc++;
-        leave(warp, mask);
-        return true;
+        return leave(warp, instruction, mask);
     case Flow::barrier:
         return reach_barrier(warp, instruction, mask);
     case Flow::trap:
@@ -273,6 +287,31 @@ bool check_barrier(std::vector<Warp> &warps, bool &done) {
     return true;
 }
 
+// What a barrier makes of the predicates of all threads.
+void reduce(std::vector<Warp> &warps) {
+    const Instruction &instruction = warps[0].launch->kernel->code[static_cast<size_t>(warps[0].barrier)];
+    if (instruction.outputs.size() == 0) {
+        return;
+    }
+    uint32_t yes = 0, all = 0;
+    for (const Warp &warp : warps) {
+        yes += static_cast<uint32_t>(__builtin_popcount(predicate(warp, instruction.inputs[0]) & warp.initial));
+        all += static_cast<uint32_t>(__builtin_popcount(warp.initial));
+    }
+    const bool found = instruction.mode == barrier_or ? yes != 0 : yes == all;
+    uint32_t counts[lanes];
+    std::fill(counts, counts + lanes, yes);
+    for (Warp &warp : warps) {
+        warp.activate(warp.initial);
+        if (instruction.mode == barrier_popc) {
+            write_lanes(warp, instruction.outputs[0], counts);
+        } else {
+            set_predicate(warp, instruction.outputs[0], found ? ~0u : 0u);
+        }
+        note_written(warp, instruction.outputs[0], ~0u);
+    }
+}
+
 bool run_block(Launch &launch, Block &block, std::vector<Warp> &warps) {
     block.number++;
     block.shared.start_block();
@@ -287,6 +326,9 @@ bool run_block(Launch &launch, Block &block, std::vector<Warp> &warps) {
         }
         if (!check_barrier(warps, done)) {
             return false;
+        }
+        if (!done) {
+            reduce(warps);
         }
         block.shared.pass_barrier();
     }
@@ -311,7 +353,7 @@ bool execute(Launch &launch) {
     const size_t threads = static_cast<size_t>(launch.block[0]) * launch.block[1] * launch.block[2];
     std::vector<Warp> warps((threads + lanes - 1) / lanes);
     Block block;
-    block.shared.resize(kernel.static_shared + launch.dynamic_shared, kernel.shared_granule);
+    block.shared.resize(kernel.shared_base, kernel.static_shared + launch.dynamic_shared, kernel.shared_granule);
     for (block.index[2] = 0; block.index[2] < launch.grid[2]; block.index[2]++) {
         for (block.index[1] = 0; block.index[1] < launch.grid[1]; block.index[1]++) {
             for (block.index[0] = 0; block.index[0] < launch.grid[0]; block.index[0]++) {

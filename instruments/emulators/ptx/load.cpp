@@ -47,6 +47,9 @@ Declaration parse_declaration(const std::string &text) {
     return declaration;
 }
 
+constexpr int first_with_reserved = 90;
+constexpr size_t reserved_shared = 1024;
+
 size_t round_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
@@ -86,9 +89,10 @@ private:
         if (starts_with(text, ".target")) {
             const size_t number = text.find("sm_");
             module_.capability = number == std::string::npos ? 0 : std::atoi(text.c_str() + number + 3);
-            if (module_.capability > capability_) {
-                problem_ = "the code is for compute capability " + std::to_string(module_.capability) + ", the device has " +
-                           std::to_string(capability_);
+            module_.exact = text.back() == 'a';
+            if (module_.capability > capability_ || (module_.exact && module_.capability != capability_)) {
+                problem_ = "the code is for compute capability " + std::to_string(module_.capability) + (module_.exact ? " alone" : "") +
+                           ", the device has " + std::to_string(capability_);
                 return LoadResult::too_new;
             }
             return module_.capability > 0 ? LoadResult::ok : invalid("the target is not known: " + text);
@@ -197,9 +201,24 @@ private:
     void place(Kernel &kernel, Decoder &decoder, const Declaration &declaration, Space space) {
         size_t &used = space == Space::shared ? kernel.static_shared : kernel.local_bytes;
         const size_t bytes = static_cast<size_t>(bytes_of(declaration.type)) * declaration.elements;
-        used = round_up(used, std::max<size_t>(declaration.alignment, 1));
-        decoder.declare(declaration.name, {space, used, bytes});
+        const size_t base = space == Space::shared ? kernel.shared_base : 0;
+        used = round_up(base + used, std::max<size_t>(declaration.alignment, 1)) - base;
+        decoder.declare(declaration.name, {space, base + used, bytes});
         used += bytes;
+    }
+
+    // What has no size, `.extern .shared .b8 name[]`, is behind all that has one. From capability 9.0 on the first KB is the system's. A
+    // kernel that declares none (Halide's own) counts from 0.
+    void place_shared(Kernel &kernel, Decoder &decoder) {
+        kernel.shared_base = !shared_.empty() && capability_ >= first_with_reserved ? reserved_shared : 0;
+        for (const bool sized : {true, false}) {
+            for (const Declaration &declaration : shared_) {
+                if ((declaration.elements > 0) == sized) {
+                    place(kernel, decoder, declaration, Space::shared);
+                    kernel.dynamic_name = sized ? kernel.dynamic_name : declaration.name;
+                }
+            }
+        }
     }
 
     LoadResult kernel(const Statement &statement) {
@@ -212,9 +231,7 @@ private:
         for (const auto &[name, variable] : module_.variables) {
             decoder.declare(name, {variable.space, variable.address, variable.bytes.size()});
         }
-        for (const Declaration &declaration : shared_) {
-            place(kernel, decoder, declaration, Space::shared);
-        }
+        place_shared(kernel, decoder);
         if (!parameters(statement.text, kernel, decoder)) {
             return invalid("the parameters of " + kernel.name + " are not understood");
         }
@@ -275,6 +292,9 @@ private:
         for (const char *space : {".local ", ".shared "}) {
             if (starts_with(text, space)) {
                 const Declaration declaration = parse_declaration(text);
+                if (space[1] == 's' && !kernel.dynamic_name.empty()) {
+                    return invalid("shared memory of a known size is declared behind " + kernel.dynamic_name + ", which has none");
+                }
                 place(kernel, decoder, declaration, space[1] == 'l' ? Space::local : Space::shared);
                 return declaration.valid ? LoadResult::ok : invalid("not understood: " + text);
             }

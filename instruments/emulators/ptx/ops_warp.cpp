@@ -2,6 +2,8 @@
 #include "decoder.h"
 #include "warp.h"
 
+#include <algorithm>
+
 namespace polyhead::cuda_driver {
 
 namespace {
@@ -88,6 +90,25 @@ bool wait_for_warp(Warp &warp, const Instruction &instruction) {
     return all_present(warp, instruction, instruction.inputs[0]);
 }
 
+enum Vote { vote_all, vote_any, vote_uni, vote_ballot };
+
+bool vote(Warp &warp, const Instruction &instruction) {
+    const uint32_t yes = predicate(warp, instruction.inputs[0]) & warp.active;
+    if (!all_present(warp, instruction, instruction.inputs[1])) {
+        return false;
+    }
+    if (instruction.mode == vote_ballot) {
+        uint32_t results[lanes];
+        std::fill(results, results + lanes, yes);
+        write_lanes(warp, instruction.outputs[0], results);
+        return true;
+    }
+    const bool all = yes == warp.active, none = yes == 0;
+    const bool result = instruction.mode == vote_all ? all : instruction.mode == vote_any ? !none : all || none;
+    set_predicate(warp, instruction.outputs[0], result ? ~0u : 0u);
+    return true;
+}
+
 bool do_nothing(Warp &, const Instruction &) {
     return true;
 }
@@ -113,15 +134,48 @@ bool decode_shuffle(Decoder &decoder, Modifiers &modifiers) {
     return true;
 }
 
+bool decode_vote(Decoder &decoder, Modifiers &modifiers) {
+    const int mode = modifiers.take_one_of({"all", "any", "uni", "ballot"});
+    if (!modifiers.take("sync") || mode < 0 || !modifiers.take(mode == vote_ballot ? "b32" : "pred")) {
+        return false;
+    }
+    if (decoder.expect(3)) {
+        decoder.output(0, mode == vote_ballot ? Type::b32 : Type::pred);
+        decoder.input(1, Type::pred);
+        decoder.input(2, Type::b32);
+    }
+    decoder.instruction().mode = mode;
+    decoder.instruction().reading = Reading::strict;
+    decoder.set(vote);
+    return true;
+}
+
+// barrier.red.or.pred p, 0, q: all threads of the block meet, and each gets what their predicates make together.
+void decode_reduction(Decoder &decoder, Modifiers &modifiers) {
+    const int result = modifiers.take_one_of({"popc", "and", "or"});
+    if (result < 0 || !modifiers.take(result == barrier_popc ? "u32" : "pred")) {
+        decoder.refuse("the reduction of the barrier is not known");
+        return;
+    }
+    decoder.instruction().mode = result;
+    if (decoder.expect(3)) {
+        decoder.output(0, result == barrier_popc ? Type::u32 : Type::pred);
+        decoder.input(2, Type::pred);
+    }
+}
+
 bool decode_barrier(Decoder &decoder, Modifiers &modifiers) {
     const bool warp_only = modifiers.take("warp");
     modifiers.take("cta");
     modifiers.take("aligned");
-    if (!modifiers.take("sync")) {
+    const bool reduces = !warp_only && modifiers.take("red");
+    if (!reduces && !modifiers.take("sync")) {
         return false;
     }
     Instruction &instruction = decoder.instruction();
-    if (!decoder.expect(1)) {
+    if (reduces) {
+        decode_reduction(decoder, modifiers);
+    } else if (!decoder.expect(1)) {
         return true;
     }
     if (warp_only) {
@@ -130,7 +184,8 @@ bool decode_barrier(Decoder &decoder, Modifiers &modifiers) {
         decoder.set(wait_for_warp);
         return true;
     }
-    if (!parse_integer(decoder.operands()[0], instruction.displacement)) {
+    const size_t number = reduces ? 1 : 0;
+    if (decoder.operands().size() <= number || !parse_integer(decoder.operands()[number], instruction.displacement)) {
         decoder.refuse("the number of the barrier is not a constant");
     }
     instruction.flow = Flow::barrier;
@@ -143,6 +198,9 @@ bool decode_warp(Decoder &decoder, Modifiers &modifiers) {
     const std::string &base = modifiers.base();
     if (base == "shfl") {
         return decode_shuffle(decoder, modifiers);
+    }
+    if (base == "vote") {
+        return decode_vote(decoder, modifiers);
     }
     if (base == "bar" || base == "barrier") {
         return decode_barrier(decoder, modifiers);

@@ -29,28 +29,35 @@ struct Operand {
     bool negated = false;     // predicates only
 };
 
-// Operands lie inside of their instruction: the warp loop reads them all the time.
+// The first operands lie inside of their instruction: the warp loop reads them all the time. A list that is longer has all of them once
+// more on the heap, so that it is one array.
 template <size_t capacity> class OperandList {
 public:
-    bool push_back(const Operand &operand) {
-        if (count_ == capacity) {
-            return false;
+    void push_back(const Operand &operand) {
+        if (count_ < capacity) {
+            items_[count_] = operand;
+        } else {
+            all_.insert(all_.end(), all_.empty() ? items_ : items_ + capacity, items_ + capacity);
+            all_.push_back(operand);
         }
-        items_[count_++] = operand;
-        return true;
+        count_++;
     }
     size_t size() const { return count_; }
-    const Operand *begin() const { return items_; }
-    const Operand *end() const { return items_ + count_; }
-    const Operand &operator[](size_t index) const { return items_[index]; }
+    const Operand *begin() const { return all_.empty() ? items_ : all_.data(); }
+    const Operand *end() const { return begin() + count_; }
+    const Operand &operator[](size_t index) const { return index < capacity ? items_[index] : all_[index]; }
 
 private:
     Operand items_[capacity];
+    std::vector<Operand> all_;
     size_t count_ = 0;
 };
 
 // What the warp loop does itself; everything else is `plain`.
 enum class Flow : uint8_t { plain, branch, leave, barrier, trap };
+
+// What a barrier makes of a predicate: Instruction::mode.
+enum BarrierResult { barrier_popc, barrier_and, barrier_or };
 
 // What happens to a register that was never written. Compilers let arithmetic read it where the result is not used, so it spreads;
 // memory and decisions must not see it. A selection spreads only what it takes, a shuffle what comes from the other lane, and a part that
@@ -66,14 +73,15 @@ struct Instruction {
     Reading reading = Reading::spread;
     bool uniform = false; // bra.uni
     Space space = Space::generic;
-    Type type = Type::b32;    // of memory: what one element is
-    int64_t displacement = 0; // of an address; of a barrier, its number
-    int32_t mode = 0;         // which of its kind a shuffle or a comparison is
-    int32_t target = -1;      // index of the instruction that a branch goes to
-    int32_t reconverge = -1;  // where the two sides of a branch meet again; -1: nowhere before the end
-    int32_t index = 0;        // its own place in the kernel
-    int32_t line = 0;         // of the PTX text
-    std::string opcode, text; // "ld.global.b32", the whole statement
+    Type type = Type::b32;           // of memory: what one element is
+    int64_t displacement = 0;        // of an address; of a barrier, its number
+    int64_t second_displacement = 0; // of the second address
+    int32_t mode = 0;                // which of its kind a shuffle, a comparison or a vote is; of a product, its row of the table
+    int32_t target = -1;             // index of the instruction that a branch goes to
+    int32_t reconverge = -1;         // where the two sides of a branch meet again; -1: nowhere before the end
+    int32_t index = 0;               // its own place in the kernel
+    int32_t line = 0;                // of the PTX text
+    std::string opcode, text;        // "ld.global.b32", the whole statement
 };
 
 struct Parameter {
@@ -96,6 +104,8 @@ struct Kernel {
     std::vector<char> constants;                   // 32 copies of each immediate value
     std::vector<std::pair<int, Operand>> specials; // %tid.x and its like: which, and the register that holds it
     int registers = 0;                             // how many register ids
+    size_t shared_base = 0;                        // shared memory below is the system's
+    std::string dynamic_name;                      // of the shared memory whose size a launch gives
     size_t static_shared = 0, local_bytes = 0;
     int shared_granule = 4;                                          // the smallest access to shared memory, in bytes
     int required_block[3] = {0, 0, 0}, largest_block[3] = {0, 0, 0}; // .reqntid, .maxntid; 0: not given
@@ -104,6 +114,7 @@ struct Kernel {
 
 struct Module {
     int capability = 0; // 80 for .target sm_80
+    bool exact = false; // .target sm_90a: no other capability runs it
     std::map<std::string, Kernel> kernels;
     std::map<std::string, Variable> variables;
 };

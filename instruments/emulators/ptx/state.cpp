@@ -51,6 +51,16 @@ CUcontext current_context() {
     return !stack.empty() && state().contexts.count(stack.back()) ? stack.back() : nullptr;
 }
 
+int State::largest_shared() const {
+    const int kilobytes = capability == 80 || capability == 87        ? 163
+                          : capability == 90 || capability / 10 == 10 ? 227
+                          : capability >= 80                          ? 99
+                          : capability == 75                          ? 64
+                          : capability >= 70                          ? 96
+                                                                      : 48;
+    return kilobytes * 1024;
+}
+
 void State::start() {
     capability = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_CAPABILITY", 80));
     step_limit = environment("POLYHEAD_CUDA_DRIVER_STEPS", 100000000000);
@@ -60,6 +70,7 @@ void State::start() {
     quiet = environment("POLYHEAD_CUDA_DRIVER_QUIET", 0) != 0;
     count_traffic = environment("POLYHEAD_CUDA_DRIVER_TRAFFIC", 0) != 0;
     executes = true;
+    truncates = environment("POLYHEAD_CUDA_DRIVER_TRUNCATE", 0) != 0;
     const int count = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_DEVICES", 1));
     const size_t memory = environment("POLYHEAD_CUDA_DRIVER_MEMORY", uint64_t{1} << 30);
     for (int device = 0; device < count; device++) {

@@ -72,7 +72,7 @@ struct State {
     uint64_t step_limit = 0, wait_ms = 0;
     uint32_t shared_bytes = 48 * 1024; // of a block
     uint32_t most_blocks = 65535;      // of a grid in y and z
-    bool quiet = false, count_traffic = false;
+    bool quiet = false, count_traffic = false, truncates = false;
     bool executes = true; // false: launches are checked and counted alone
     std::vector<Device> devices;
     std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;
@@ -88,6 +88,8 @@ struct State {
     int max_registers = 0;
     std::string problem;
 
+    // Bytes of shared memory that a block may ask for (CUDA C++ Programming Guide, table of technical specifications).
+    int largest_shared() const;
     // Reads the environment and makes the devices.
     void start();
     void clear();

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Launch {
     uint64_t step_limit = 0, steps = 0;
     std::vector<uint64_t> executed, threads; // per instruction: how often a warp, how often a thread did it
     bool count_traffic = false;
+    bool truncates = false;                // sums inside of a product of matrices are truncated
     std::vector<uint64_t> traffic;         // per instruction: sectors or passes over the banks
     std::vector<const Allocation *> found; // per instruction: where its last access of global memory was
     Fault fault;
@@ -46,6 +48,16 @@ struct Block {
 struct Path {
     int32_t pc = 0, reconverge = -1;
     uint32_t mask = 0;
+};
+
+// A copy into shared memory that its thread has not waited for.
+struct Copy {
+    size_t offset = 0;
+    int bytes = 0;
+};
+struct Copies {
+    std::vector<Copy> open; // not committed
+    std::deque<std::vector<Copy>> groups;
 };
 
 using PartsWritten = std::array<uint32_t, 4>;
@@ -65,6 +77,7 @@ struct Warp {
     std::vector<uint32_t> written;   // per register: the lanes that have a value
     std::vector<PartsWritten> parts; // per register that was packed: the lanes of which each part has one
     std::vector<char> local_memory;  // lane after lane
+    std::vector<Copies> copies;      // of each lane; none before the first copy
     std::vector<char> register_room; // behind `registers`, which is aligned
 
     bool fail(FaultKind kind, const Instruction &instruction, const std::string &what);

@@ -1,0 +1,204 @@
+// Products of matrices that a warp holds in registers (mma.sync), and loads of such matrices (ldmatrix).
+//
+// A matrix lies in the registers of 32 lanes as the PTX ISA says: lane = 4 * group + place. Of A (16 x 16) word w holds row group + 8 * (w
+// % 2) and columns 2 * place + 8 * (w / 2) and the next. Of B (16 x 8) word w holds rows 2 * place + 8 * w and the next of column group. Of
+// C and D (16 x 8) number i is in row group + 8 * (i / 2) and column 2 * place + i % 2.
+#include "access.h"
+#include "decoder.h"
+#include "numbers.h"
+#include "traffic.h"
+
+#include <cmath>
+
+namespace polyhead::cuda_driver {
+
+namespace {
+
+constexpr int rows = 16, columns = 8, depth = 16, words_of_a = 4, words_of_b = 2, sums = 4;
+
+struct Matrices {
+    float a[rows][depth], b[depth][columns], c[rows][columns];
+};
+
+template <float (*widen)(uint16_t)> void read_matrices(const Warp &warp, const Instruction &instruction, Matrices &m) {
+    for (int lane = 0; lane < lanes; lane++) {
+        const int group = lane / 4, place = lane % 4;
+        for (int word = 0; word < words_of_a; word++) {
+            const uint32_t bits = values<uint32_t>(warp, instruction.inputs[static_cast<size_t>(word)])[lane];
+            float *to = &m.a[group + 8 * (word % 2)][2 * place + 8 * (word / 2)];
+            to[0] = widen(static_cast<uint16_t>(bits));
+            to[1] = widen(static_cast<uint16_t>(bits >> 16));
+        }
+        for (int word = 0; word < words_of_b; word++) {
+            const uint32_t bits = values<uint32_t>(warp, instruction.inputs[static_cast<size_t>(words_of_a + word)])[lane];
+            m.b[2 * place + 8 * word][group] = widen(static_cast<uint16_t>(bits));
+            m.b[2 * place + 8 * word + 1][group] = widen(static_cast<uint16_t>(bits >> 16));
+        }
+        for (int i = 0; i < sums; i++) {
+            m.c[group + 8 * (i / 2)][2 * place + i % 2] =
+                values<float>(warp, instruction.inputs[static_cast<size_t>(words_of_a + words_of_b + i)])[lane];
+        }
+    }
+}
+
+// Products of 16-bit numbers are exact in f32. In which order a device adds them, and how it rounds, is not published. One way: each sum is
+// rounded to nearest, in the order of k.
+void add_in_order(Matrices &m) {
+    for (int k = 0; k < depth; k++) {
+        for (int row = 0; row < rows; row++) {
+            for (int column = 0; column < columns; column++) {
+                m.c[row][column] += m.a[row][k] * m.b[k][column];
+            }
+        }
+    }
+}
+
+float toward_zero(double x) {
+    const float nearest = static_cast<float>(x);
+    return std::fabs(static_cast<double>(nearest)) > std::fabs(x) ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
+// c and some products are moved to the exponent of the largest, cut off below 24 bits, added, and cut off again.
+float truncated_sum(float c, const float *products, int count) {
+    float largest = std::fabs(c), plain = c;
+    for (int i = 0; i < count; i++) {
+        largest = std::fmax(largest, std::fabs(products[i]));
+        plain += products[i];
+    }
+    if (!std::isfinite(plain) || largest == 0) {
+        return plain;
+    }
+    const double unit = std::ldexp(1.0, std::ilogb(largest) - 23);
+    double units = std::trunc(c / unit);
+    for (int i = 0; i < count; i++) {
+        units += std::trunc(products[i] / unit);
+    }
+    return toward_zero(units * unit);
+}
+
+// The other way: the later half of k first, each half at once, truncated.
+void add_truncated(Matrices &m) {
+    constexpr int at_once = 8;
+    for (int row = 0; row < rows; row++) {
+        for (int column = 0; column < columns; column++) {
+            for (int first = depth - at_once; first >= 0; first -= at_once) {
+                float products[at_once];
+                for (int i = 0; i < at_once; i++) {
+                    products[i] = m.a[row][first + i] * m.b[first + i][column];
+                }
+                m.c[row][column] = truncated_sum(m.c[row][column], products, at_once);
+            }
+        }
+    }
+}
+
+bool whole_warp(Warp &warp, const Instruction &instruction) {
+    return warp.active == ~0u || warp.fail(FaultKind::launch, instruction,
+                                           "the instruction is one of a whole warp, and only " +
+                                               std::to_string(__builtin_popcount(warp.active)) + " of its threads are here");
+}
+
+template <float (*widen)(uint16_t)> bool multiply(Warp &warp, const Instruction &instruction) {
+    if (!whole_warp(warp, instruction)) {
+        return false;
+    }
+    Matrices m;
+    read_matrices<widen>(warp, instruction, m);
+    warp.launch->truncates ? add_truncated(m) : add_in_order(m);
+    for (int i = 0; i < sums; i++) {
+        float *to = target<float>(warp, instruction.outputs[static_cast<size_t>(i)]);
+        for (int lane = 0; lane < lanes; lane++) {
+            to[lane] = m.c[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
+        }
+    }
+    return true;
+}
+
+bool decode_product(Decoder &decoder, Modifiers &modifiers) {
+    Type sum, a, b, c;
+    const bool known = modifiers.take("sync") && modifiers.take("aligned") && modifiers.take("m16n8k16") && modifiers.take("row") &&
+                       modifiers.take("col") && modifiers.take_type(sum) && modifiers.take_type(a) && modifiers.take_type(b) &&
+                       modifiers.take_type(c);
+    if (!known || sum != Type::f32 || c != Type::f32 || a != b || (a != Type::f16 && a != Type::bf16)) {
+        return false;
+    }
+    if (decoder.expect(4)) {
+        decoder.list(0, Type::f32, sums, true);
+        decoder.list(1, Type::b32, words_of_a, false);
+        decoder.list(2, Type::b32, words_of_b, false);
+        decoder.list(3, Type::f32, sums, false);
+    }
+    decoder.instruction().reading = Reading::strict; // a value of one lane is in the results of others
+    decoder.set(a == Type::f16 ? multiply<half_to_float> : multiply<bfloat_to_float>);
+    return true;
+}
+
+constexpr int matrix_rows = 8, row_bytes = 16, row_elements = 8;
+
+// Lane 8 * i + r has the address of row r of matrix i. Each lane gets two neighbours of a row, or with .trans of a column.
+bool load_matrices(Warp &warp, const Instruction &instruction) {
+    if (!whole_warp(warp, instruction)) {
+        return false;
+    }
+    const int count = static_cast<int>(instruction.outputs.size()), addresses = count * matrix_rows;
+    Access access;
+    access.bytes = row_bytes;
+    find_addresses(warp, instruction.inputs[0], instruction.displacement, access);
+    if (warp.launch->count_traffic) {
+        const uint32_t reading = addresses == lanes ? ~0u : (1u << addresses) - 1;
+        warp.launch->traffic[static_cast<size_t>(instruction.index)] += bank_passes(access.address, reading, row_bytes);
+    }
+    uint16_t elements[lanes][row_elements];
+    for (int lane = 0; lane < addresses; lane++) {
+        int other = 0;
+        const uint64_t offset = access.address[lane];
+        if (offset % row_bytes != 0) {
+            return misaligned(warp, instruction, access, lane);
+        }
+        if (!lookup_shared(warp, instruction, access, lane, offset)) {
+            return false;
+        }
+        if (!warp.block->shared.note_read(offset, row_bytes, warp.thread(lane), other)) {
+            return race_in_shared(warp, instruction, access, lane, other);
+        }
+        std::memcpy(elements[lane], access.host[lane], row_bytes);
+    }
+    for (int matrix = 0; matrix < count; matrix++) {
+        uint32_t *to = target<uint32_t>(warp, instruction.outputs[static_cast<size_t>(matrix)]);
+        const uint16_t(*from)[row_elements] = elements + matrix * matrix_rows;
+        for (int lane = 0; lane < lanes; lane++) {
+            const int group = lane / 4, pair = 2 * (lane % 4);
+            const uint16_t low = instruction.mode ? from[pair][group] : from[group][pair];
+            const uint16_t high = instruction.mode ? from[pair + 1][group] : from[group][pair + 1];
+            to[lane] = low | (static_cast<uint32_t>(high) << 16);
+        }
+    }
+    return true;
+}
+
+bool decode_load(Decoder &decoder, Modifiers &modifiers) {
+    const bool known = modifiers.take("sync") && modifiers.take("aligned") && modifiers.take("m8n8");
+    const int count = modifiers.take_one_of({"x1", "x2", "x4"});
+    Instruction &instruction = decoder.instruction();
+    instruction.mode = modifiers.take("trans");
+    if (!known || count < 0 || modifiers.take_one_of({"shared", "shared::cta"}) < 0 || !modifiers.take("b16")) {
+        return false;
+    }
+    if (decoder.expect(2)) {
+        decoder.list(0, Type::b32, size_t{1} << count, true);
+        decoder.address(1, false);
+    }
+    instruction.space = Space::shared;
+    instruction.reading = Reading::strict;
+    decoder.set(load_matrices);
+    return true;
+}
+
+} // namespace
+
+bool decode_matrix(Decoder &decoder, Modifiers &modifiers) {
+    return modifiers.base() == "mma" ? decode_product(decoder, modifiers)
+                                     : modifiers.base() == "ldmatrix" && decode_load(decoder, modifiers);
+}
+
+} // namespace polyhead::cuda_driver

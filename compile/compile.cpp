@@ -91,7 +91,8 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         const CompilerWarnings warnings;
         const Lowering lowering;
         const Halide::Target full = kernel_target(target, p).with_feature(Halide::Target::NoRuntime);
-        Halide::Module module = after_device_passes(kernel_generator(p, plan, full)->build_module(symbol), p, plan);
+        const Halide::Module made = kernel_generator(p, plan, full)->build_module(symbol);
+        Halide::Module module = after_device_passes(made, lowering.statement());
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
         const std::string stem = object_path.substr(0, object_path.rfind('.'));
         for (const std::string &extra : extra_outputs) {
@@ -119,7 +120,8 @@ std::string lower_variant(const Problem &p, const VariantPlan &plan, std::string
         const CompilerWarnings warnings;
         const Lowering lowering;
         const Halide::Target full = kernel_target(target, p).with_feature(Halide::Target::NoRuntime);
-        const Halide::Module module = after_device_passes(kernel_generator(p, plan, full)->build_module("polyhead_kernel"), p, plan);
+        const Halide::Module made = kernel_generator(p, plan, full)->build_module("polyhead_kernel");
+        const Halide::Module module = after_device_passes(made, lowering.statement());
         *error = warnings.sentence();
         return lowered_text(lowering.statement(), module);
     } catch (...) {

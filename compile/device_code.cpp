@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "device_calls.h"
+
 namespace polyhead::gen {
 
 using namespace Halide::Internal;
@@ -84,7 +86,7 @@ std::string device_bytes(const Halide::Buffer<> &code) {
 }
 
 const std::vector<DevicePass> &device_passes() {
-    static const std::vector<DevicePass> passes; // Halide writes all instructions that the products of machines/ have today
+    static const std::vector<DevicePass> passes = {{"instructions that Halide does not write", with_device_instructions}};
     return passes;
 }
 
@@ -106,10 +108,10 @@ Halide::Module with_device_text(const Halide::Module &module, const DeviceText &
     return changed;
 }
 
-Halide::Module after_device_passes(const Halide::Module &module, const Problem &problem, const VariantPlan &plan) {
+Halide::Module after_device_passes(const Halide::Module &module, const Stmt &lowered) {
     Halide::Module changed = module;
     for (const DevicePass &pass : device_passes()) {
-        changed = pass.wanted(problem, plan) ? with_device_text(changed, pass.change) : changed;
+        changed = pass.run(changed, lowered);
     }
     return changed;
 }

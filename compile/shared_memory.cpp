@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "device_calls.h"
 #include "task_scratch.h"
 
 namespace polyhead::gen {
@@ -36,7 +37,7 @@ int32_t shared_memory(const Halide::Internal::Stmt &lowered) {
     if (lowered.defined()) {
         lowered.accept(&held);
     }
-    return static_cast<int32_t>(std::min<int64_t>(held.most(), INT32_MAX));
+    return static_cast<int32_t>(std::min<int64_t>(held.most() + device_shared_bytes(lowered), INT32_MAX));
 }
 
 } // namespace polyhead::gen

@@ -10,7 +10,7 @@
 namespace polyhead::gen {
 
 // What is multiplied and summed.
-enum class Number : uint8_t { f32, bf16, u8, s8, s16, s32 };
+enum class Number : uint8_t { f32, bf16, f16, u8, s8, s16, s32 };
 
 // Who holds the operands and the sums of one instruction: a lane of a vector, a warp of a GPU, or a core with registers for tiles.
 enum class Holder : uint8_t { lane, warp, core };
@@ -20,6 +20,7 @@ enum class Form : uint8_t {
     pattern, // an Expr in which compilers see the instruction
     named,   // a function of Halide's runtime, `function`, of which a vector becomes the instruction
     helpers, // functions of libpolyhead whose names begin with `function`: they multiply whole operands
+    written, // a call, `function`, in whose place a pass over the code of a device writes the instruction (device_calls.h)
 };
 
 struct Product {
@@ -32,10 +33,15 @@ struct Product {
     const char *function;
     uint64_t cpu_features; // of targets whose code may have it
     uint64_t required;     // CPU features beyond those of a target: a variant with the product requires them
+    int capability = 0;    // CUDA compute capability x 10 of targets whose code may have it; 0: of a CPU
 
     constexpr bool sums_floats() const { return sum == Number::f32; }
     // The helper function for an operation: "polyhead_amx_scores".
     std::string helper(const char *operation) const { return function + std::string(operation); }
+    // 32-bit registers of a lane of a warp that hold operands of 16 bits, and sums.
+    constexpr int words_of_a() const { return m * k / 64; }
+    constexpr int words_of_b() const { return n * k / 64; }
+    constexpr int sums_of_lane() const { return m * n / 32; }
 };
 
 // Of the products for a type and a holder the fastest comes first.
@@ -47,6 +53,10 @@ inline constexpr Product products[] = {
      POLYHEAD_CPU_AVX512_BF16_VNNI, POLYHEAD_CPU_AMX},
     {"vpdpbusd", POLYHEAD_I8, Number::u8, Number::s8, Number::s32, 1, 1, 4, Holder::lane, Form::named, "dpbusd",
      POLYHEAD_CPU_AVX512_BF16_VNNI, 0},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", POLYHEAD_F16, Number::f16, Number::f16, Number::f32, 16, 8, 16, Holder::warp,
+     Form::written, "multiply_f16", 0, 0, 80},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 8, 16, Holder::warp,
+     Form::written, "multiply_bf16", 0, 0, 80},
     {"vpmaddwd", POLYHEAD_I8, Number::s16, Number::s16, Number::s32, 1, 1, 2, Holder::lane, Form::pattern, nullptr, POLYHEAD_CPU_SSE41, 0},
 };
 
@@ -54,6 +64,16 @@ inline constexpr Product products[] = {
 constexpr const Product *product_of(int32_t dtype, Holder held_by, uint64_t cpu_features) {
     for (const Product &product : products) {
         if (product.dtype == dtype && product.held_by == held_by && (product.cpu_features & ~cpu_features) == 0) {
+            return &product;
+        }
+    }
+    return nullptr;
+}
+
+// The same, of the warps of a device of this capability; 0: it has none.
+constexpr const Product *warp_product_of(int32_t dtype, int capability) {
+    for (const Product &product : products) {
+        if (product.dtype == dtype && product.held_by == Holder::warp && product.capability <= capability) {
             return &product;
         }
     }

@@ -15,7 +15,7 @@ using Halide::TailStrategy;
 namespace {
 
 constexpr size_t rank_of_rows = 3; // (n, t, b)
-constexpr int rows_of_task = 16;
+constexpr int head_rows_of_task = 16;
 
 void at_root(HeadRows &r) {
     if (!r.is_output) {
@@ -75,7 +75,7 @@ void schedule_rows_of_tasks(Halide::Func func, const Machine &machine) {
     const std::vector<Halide::Var> vars = func.args();
     const Halide::Var task("task");
     func.vectorize(vars[0], machine.lanes, TailStrategy::GuardWithIf);
-    const int each = vars.size() > rank_of_rows ? 1 : rows_of_task; // a head has many rows
+    const int each = vars.size() > rank_of_rows ? 1 : head_rows_of_task; // a head has many rows
     func.fuse(vars[vars.size() - 2], vars.back(), task).parallel(task, each, TailStrategy::GuardWithIf);
 }
 

@@ -1,0 +1,37 @@
+// Calls of instructions of devices.
+#include "device_calls.h"
+
+#include "../machines/device_calls.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+
+namespace {
+
+Halide::Type type_of(Result result) {
+    return result == Result::real ? Halide::Float(32) : result == Result::word ? Halide::UInt(32) : Halide::Int(32);
+}
+
+Expr call_of(const std::string &name, const std::string &expected, std::vector<Expr> arguments, Result result, const Expr &after) {
+    if (arguments.size() + 1 == expected.size() && expected.back() == 'o') {
+        arguments.push_back(after);
+    }
+    _halide_user_assert(arguments.size() == expected.size())
+        << name << " has " << arguments.size() << " arguments, expected " << expected.size();
+    return Halide::Internal::Call::make(type_of(result), device_call_prefix + name, arguments, Halide::Internal::Call::Extern);
+}
+
+} // namespace
+
+Expr device_call(const std::string &name, std::vector<Expr> arguments, const Expr &after) {
+    const DeviceCall *call = device_call_named(name);
+    _halide_user_assert(call) << "there is no device call " << name;
+    return call_of(name, call->arguments, std::move(arguments), call->result, after);
+}
+
+Expr warp_product(const Product &product, int sums, int a, int b, bool from_zero, const Expr &after) {
+    return call_of(product.function, product_arguments, {sums, a, b, int(from_zero)}, Result::none, after);
+}
+
+} // namespace polyhead::gen

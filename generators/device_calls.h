@@ -1,0 +1,19 @@
+// Calls of instructions of devices that Halide 21 does not write (machines/device_calls.h has them).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <Halide.h>
+
+#include "../machines/products.h"
+
+namespace polyhead::gen {
+
+// Calls happen in the order in which they are written. `after` is what other calls gave that must have happened before: 0.
+Halide::Expr device_call(const std::string &name, std::vector<Halide::Expr> arguments, const Halide::Expr &after = 0);
+
+// sums += a * b, or = with from_zero, of matrices that are in registers of the warp: the first of each.
+Halide::Expr warp_product(const Product &product, int sums, int a, int b, bool from_zero, const Halide::Expr &after = 0);
+
+} // namespace polyhead::gen

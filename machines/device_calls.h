@@ -1,0 +1,88 @@
+// Instructions of devices that Halide 21 does not write: one row each. A kernel calls an extern function; a pass over the code of the
+// device (compile/device_calls.cpp) writes the instruction in its place. The products of a warp are such calls, too (products.h).
+//
+// Fragments of matrices and sums are registers that the pass declares. A call names them by numbers, so LLVM never sees their values.
+#ifndef POLYHEAD_MACHINES_DEVICE_CALLS_H
+#define POLYHEAD_MACHINES_DEVICE_CALLS_H
+
+#include <cstdint>
+#include <string_view>
+
+#include "products.h"
+
+namespace polyhead::gen {
+
+// The names of the functions begin with it, so that no other call is taken for one.
+constexpr const char *device_call_prefix = "polyhead_device_";
+// The shared memory of a block that uses these calls: declared by the pass, as large as `shared_memory` says.
+constexpr const char *device_shared_memory = "polyhead_shared_memory";
+constexpr int device_shared_alignment = 1024; // of the pattern in which matrices lie there
+
+enum class Result : uint8_t { none, integer, word, real }; // none: 0, which only says what comes first
+
+struct DeviceCall {
+    const char *name;
+    // A letter for each argument. Numbers that must stand there: f, a register of a float; w, of two elements of 16 bits; n, any number.
+    // v: a value. e: an element of a tensor, of which the instruction takes the address. o: what must have happened before; it is not read.
+    const char *arguments;
+    Result result;
+    // PTX. $2 is argument 2, $2:4 a list of 4 registers from that on, $= the result, $# a number of this call alone. `each` stands between
+    // `text` and `after` once for each 4 registers from argument 0 on, of which argument 1 is the number, and calls them $[0] to $[3].
+    const char *text, *each = "", *after = "";
+};
+
+inline constexpr DeviceCall device_calls[] = {
+    // (bytes): where the shared memory of the block begins
+    {"shared_memory", "no", Result::integer, "mov.u32 $=, polyhead_shared_memory;"},
+    // (to, the first of 8 elements, bytes of them that are read, 0 or 16; the others are 0)
+    {"copy", "vevo", Result::none, "cp.async.cg.shared.global [$0], [$1], 16, $2;"},
+    {"commit", "o", Result::none, "cp.async.commit_group;"},
+    // (groups of copies that may be under way)
+    {"wait", "no", Result::none, "cp.async.wait_group $0;"},
+    {"barrier", "o", Result::none, "bar.sync 0;"},
+    // (x): does any thread of the block have another x than 0? All threads meet.
+    {"any_of_block", "vo", Result::integer,
+     "{\n.reg .pred %q, %any;\nsetp.ne.b32 %q, $0, 0;\nbar.red.or.pred %any, 0, %q;\nselp.b32 $=, 1, 0, %any;\n}"},
+    // (first, count)
+    {"zero", "fno", Result::none, "",
+     "mov.b32 $[0], 0f00000000;\nmov.b32 $[1], 0f00000000;\nmov.b32 $[2], 0f00000000;\nmov.b32 $[3], 0f00000000;"},
+    {"get", "fo", Result::real, "mov.b32 $=, $0;"},
+    {"set", "fvo", Result::none, "mov.b32 $0, $1;"},
+    {"set_word", "wvo", Result::none, "mov.b32 $0, $1;"},
+    // (first, count, factor of the first two of 4, factor of the others): skipped where no lane of the warp has another factor than 1
+    {"scale", "fnvvo", Result::none,
+     "{\n.reg .pred %q, %any;\nsetp.neu.f32 %q, $2, 0f3F800000;\nsetp.neu.or.f32 %q, $3, 0f3F800000, %q;\n"
+     "vote.sync.any.pred %any, %q, -1;\n@!%any bra.uni $polyhead_skip$#;",
+     "mul.f32 $[0], $[0], $2;\nmul.f32 $[1], $[1], $2;\nmul.f32 $[2], $[2], $3;\nmul.f32 $[3], $[3], $3;", "$polyhead_skip$#:\n}"},
+    // (first of 4 words, address of the row of this lane, bytes behind it): 4 matrices of 8 x 8 elements
+    {"load_matrices", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 $0:4, [$1+$2];"},
+    {"load_transposed", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 $0:4, [$1+$2];"},
+    // (low, high): rounded to nearest
+    {"pack_f16", "vv", Result::word, "cvt.rn.f16x2.f32 $=, $1, $0;"},
+    {"pack_bf16", "vv", Result::word, "cvt.rn.bf16x2.f32 $=, $1, $0;"},
+};
+
+// (sums, a, b, from zero): the instruction of a product adds to the sums, or begins with 0
+constexpr const char *product_arguments = "fwwno";
+
+constexpr const DeviceCall *device_call_named(std::string_view name) {
+    for (const DeviceCall &call : device_calls) {
+        if (name == call.name) {
+            return &call;
+        }
+    }
+    return nullptr;
+}
+
+// The product that is asked for by a call of this name.
+constexpr const Product *product_called(std::string_view name) {
+    for (const Product &product : products) {
+        if (product.form == Form::written && name == product.function) {
+            return &product;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace polyhead::gen
+#endif

@@ -46,17 +46,17 @@ struct Product {
 
 // Of the products for a type and a holder the fastest comes first.
 inline constexpr Product products[] = {
-    // name, dtype, a, b, sum, m, n, k, held by, form, function, CPU features of targets, required
+    // name, dtype, a, b, sum, m, n, k, held by, form, function, CPU features of targets, required, capability
+    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", POLYHEAD_F16, Number::f16, Number::f16, Number::f32, 16, 8, 16, Holder::warp,
+     Form::written, "multiply_f16", 0, 0, 80},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 8, 16, Holder::warp,
+     Form::written, "multiply_bf16", 0, 0, 80},
     {"vdpbf16ps", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 1, 1, 2, Holder::lane, Form::named, "dpbf16ps",
      POLYHEAD_CPU_AVX512_BF16_VNNI, 0},
     {"tdpbf16ps", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 16, 32, Holder::core, Form::helpers, "polyhead_amx_",
      POLYHEAD_CPU_AVX512_BF16_VNNI, POLYHEAD_CPU_AMX},
     {"vpdpbusd", POLYHEAD_I8, Number::u8, Number::s8, Number::s32, 1, 1, 4, Holder::lane, Form::named, "dpbusd",
      POLYHEAD_CPU_AVX512_BF16_VNNI, 0},
-    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", POLYHEAD_F16, Number::f16, Number::f16, Number::f32, 16, 8, 16, Holder::warp,
-     Form::written, "multiply_f16", 0, 0, 80},
-    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 8, 16, Holder::warp,
-     Form::written, "multiply_bf16", 0, 0, 80},
     {"vpmaddwd", POLYHEAD_I8, Number::s16, Number::s16, Number::s32, 1, 1, 2, Holder::lane, Form::pattern, nullptr, POLYHEAD_CPU_SSE41, 0},
 };
 

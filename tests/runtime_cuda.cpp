@@ -191,6 +191,24 @@ TEST_CASE("cuda: a device with too little shared memory for the code", "[device]
     CHECK(call.out == call.expected());
 }
 
+TEST_CASE("cuda: more shared memory than every device has is asked for, as far as the device has it", "[device]") {
+    for (const int kilobytes : {99, 100}) {
+        const Restarted restarted("POLYHEAD_CUDA_DRIVER_CAPABILITY", "86");
+        const Device device = opened();
+        SumCall call;
+        call.args.device = &device;
+        for (int time = 0; time < 2; time++) {
+            call.out.assign(call.out.size(), -1.0f);
+            shared_bytes_of_sum = kilobytes << 10;
+            const Status status = sum_kernel().run(call.args);
+            shared_bytes_of_sum = 0;
+            INFO(status.message());
+            CHECK(status.ok() == (kilobytes == 99));
+            CHECK(call.out == (kilobytes == 99 ? call.expected() : std::vector<float>(call.out.size(), -1.0f)));
+        }
+    }
+}
+
 TEST_CASE("cuda: a driver without devices", "[device]") {
     const Restarted restarted("POLYHEAD_CUDA_DRIVER_DEVICES", "0");
     CHECK(Device::count(Api::cuda) == 0);

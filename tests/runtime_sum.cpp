@@ -124,8 +124,8 @@ int launch(void *user_context, Api &api, halide_buffer_t *query, halide_buffer_t
         arguments[i] = is_buffer[i] ? buffers[i] : &numbers[i - num_buffers];
         bytes[i] = is_buffer[i] ? sizeof(uint64_t) : sizeof(int);
     }
-    const int result =
-        api.run(user_context, api.state, "sum", 1, q[1].extent, q[2].extent * q[3].extent, 16, 1, 1, 0, bytes, arguments, is_buffer);
+    const int result = api.run(user_context, api.state, "sum", 1, q[1].extent, q[2].extent * q[3].extent, 16, 1, 1, shared_bytes_of_sum,
+                               bytes, arguments, is_buffer);
     out->set_device_dirty(result == 0);
     return result;
 }
@@ -208,6 +208,8 @@ Problem sum_problem(bool with_lengths) {
 }
 
 } // namespace
+
+int shared_bytes_of_sum = 0;
 
 const Kernel &sum_kernel() {
     static const polyhead_variant variants[] = {

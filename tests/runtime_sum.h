@@ -10,6 +10,8 @@ namespace polyhead::test {
 
 // Variants for OpenCL and CUDA, both ahead of time; one for the CPU, which comes last. sdpa, 3 heads of 8, no optional tensors.
 const Kernel &sum_kernel();
+// Shared memory that launches of these kernels ask for and do not use.
+extern int shared_bytes_of_sum;
 // The same with optional key lengths, which the kernel by hand reads: `last` is the length of batch row 0 less 1.
 const Kernel &sum_kernel_with_lengths();
 

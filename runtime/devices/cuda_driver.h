@@ -46,6 +46,7 @@ constexpr int out_of_memory = 2, no_device = 100, not_supported = 801; // CUresu
     X(load_module, "cuModuleLoadDataEx", (Module *, const void *, unsigned, int *, void **))                                               \
     X(unload_module, "cuModuleUnload", (Module))                                                                                           \
     X(get_function, "cuModuleGetFunction", (Function *, Module, const char *))                                                             \
+    X(set_function_attribute, "cuFuncSetAttribute", (Function, int, int))                                                                  \
     X(launch, "cuLaunchKernel",                                                                                                            \
       (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **, void **))                          \
     X(error_name, "cuGetErrorName", (int, const char **))

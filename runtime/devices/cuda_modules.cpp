@@ -46,22 +46,28 @@ int load(void *user_context, const Driver &functions, const char *ptx, Module *m
     return report(user_context, "cuModuleLoadDataEx", why);
 }
 
-} // namespace
-
-// A function of a module; known once it was asked for.
-static int find_function(const Driver &functions, Loaded *loaded, const char *entry, Function *function) {
+// A function of a module, known once it was asked for. More shared memory than every device has must be asked for.
+int find_function(const Driver &functions, Loaded *loaded, const char *entry, int shared_bytes, Function *function) {
+    constexpr int shared_of_all = 48 << 10, largest_dynamic_shared = 8; // CUfunction_attribute
     for (const auto &[name, known] : loaded->functions) {
         if (name == entry) {
             *function = known;
             return 0;
         }
     }
-    const int error = functions.get_function(function, loaded->module, entry);
+    Function found = nullptr;
+    int error = functions.get_function(&found, loaded->module, entry);
+    if (error == 0 && shared_bytes > shared_of_all) {
+        error = functions.set_function_attribute(found, largest_dynamic_shared, shared_bytes);
+    }
     if (error == 0) {
-        loaded->functions.emplace_back(entry, *function);
+        loaded->functions.emplace_back(entry, found);
+        *function = found;
     }
     return error;
 }
+
+} // namespace
 
 bool opened(Context context) noexcept {
     return Modules::of().opened(context);
@@ -113,7 +119,8 @@ extern "C" int halide_cuda_run(void *user_context, void *state, const char *entr
     int result = no_device;
     Function function = nullptr;
     try {
-        Modules::of().with(in.context(), state, [&](Loaded &loaded) { result = find_function(in.functions(), &loaded, entry, &function); });
+        Modules::of().with(in.context(), state,
+                           [&](Loaded &loaded) { result = find_function(in.functions(), &loaded, entry, shared_bytes, &function); });
     } catch (const std::bad_alloc &) {
         return halide_error_code_out_of_memory;
     }

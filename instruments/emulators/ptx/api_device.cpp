@@ -89,9 +89,9 @@ int attribute_value(const State &s, int attribute) {
     case 76:
         return s.capability % 10;
     case 81:
-        return s.largest_shared() + 1024; // shared memory of a multiprocessor
+        return static_cast<int>(s.most_shared) + 1024; // shared memory of a multiprocessor
     case 97:
-        return s.largest_shared(); // of a block that asked for it
+        return static_cast<int>(s.most_shared); // of a block that asked for it
     default:
         return 0;
     }

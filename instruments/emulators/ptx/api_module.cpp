@@ -254,7 +254,7 @@ CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     if (!s.functions.count(function)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (attribute != attribute_dynamic_shared || value < 0 || value > s.largest_shared()) {
+    if (attribute != attribute_dynamic_shared || value < 0 || value > static_cast<int>(s.most_shared)) {
         return s.fail(CUDA_ERROR_INVALID_VALUE,
                       "cuFuncSetAttribute: attribute " + std::to_string(attribute) + ", value " + std::to_string(value));
     }

@@ -14,6 +14,17 @@ uint64_t environment(const char *name, uint64_t otherwise) {
     return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
+// Bytes of shared memory that a block may ask for (CUDA C++ Programming Guide, table of technical specifications).
+uint32_t largest_shared(int capability) {
+    const uint32_t kilobytes = capability == 80 || capability == 87        ? 163
+                               : capability == 90 || capability / 10 == 10 ? 227
+                               : capability >= 80                          ? 99
+                               : capability == 75                          ? 64
+                               : capability >= 70                          ? 96
+                                                                           : 48;
+    return kilobytes * 1024;
+}
+
 } // namespace
 
 State &state() {
@@ -51,21 +62,12 @@ CUcontext current_context() {
     return !stack.empty() && state().contexts.count(stack.back()) ? stack.back() : nullptr;
 }
 
-int State::largest_shared() const {
-    const int kilobytes = capability == 80 || capability == 87        ? 163
-                          : capability == 90 || capability / 10 == 10 ? 227
-                          : capability >= 80                          ? 99
-                          : capability == 75                          ? 64
-                          : capability >= 70                          ? 96
-                                                                      : 48;
-    return kilobytes * 1024;
-}
-
 void State::start() {
     capability = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_CAPABILITY", 80));
     step_limit = environment("POLYHEAD_CUDA_DRIVER_STEPS", 100000000000);
     most_blocks = static_cast<uint32_t>(environment("POLYHEAD_CUDA_DRIVER_BLOCKS", 65535));
-    shared_bytes = static_cast<uint32_t>(environment("POLYHEAD_CUDA_DRIVER_SHARED", 48 * 1024));
+    most_shared = static_cast<uint32_t>(environment("POLYHEAD_CUDA_DRIVER_SHARED", largest_shared(capability)));
+    shared_bytes = std::min(most_shared, 48u * 1024);
     wait_ms = environment("POLYHEAD_CUDA_DRIVER_WAIT", 0);
     quiet = environment("POLYHEAD_CUDA_DRIVER_QUIET", 0) != 0;
     count_traffic = environment("POLYHEAD_CUDA_DRIVER_TRAFFIC", 0) != 0;

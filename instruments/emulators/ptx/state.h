@@ -70,8 +70,8 @@ struct State {
     bool initialised = false;
     int capability = 80;
     uint64_t step_limit = 0, wait_ms = 0;
-    uint32_t shared_bytes = 48 * 1024; // of a block
-    uint32_t most_blocks = 65535;      // of a grid in y and z
+    uint32_t shared_bytes = 0, most_shared = 0; // of a block, and of one whose function asks for it
+    uint32_t most_blocks = 65535;               // of a grid in y and z
     bool quiet = false, count_traffic = false, truncates = false;
     bool executes = true; // false: launches are checked and counted alone
     std::vector<Device> devices;
@@ -88,8 +88,6 @@ struct State {
     int max_registers = 0;
     std::string problem;
 
-    // Bytes of shared memory that a block may ask for (CUDA C++ Programming Guide, table of technical specifications).
-    int largest_shared() const;
     // Reads the environment and makes the devices.
     void start();
     void clear();

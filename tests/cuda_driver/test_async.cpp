@@ -88,6 +88,11 @@ TEST_CASE("copies: bytes that are not read become 0, and two threads may bring t
                           std::string(copy) + "cp.async.wait_all;\nbar.sync 0;\n" + read,
                       &out) == CUDA_SUCCESS);
     REQUIRE(out[17] == 1005);
+    // Also when the copy of one warp has arrived before the other begins its own.
+    REQUIRE(result_of("and.b32 %r5, %r0, 31;\nmul.wide.u32 %d2, %r5, 16;\nadd.s64 %d2, %d2, %d1;\nmul.lo.u32 %r1, %r5, 16;\n" +
+                          std::string(copy) + "cp.async.wait_all;\nbar.sync 0;\nld.shared.b32 %r2, [%r1+4];\nst.global.b32 [%d3], %r2;\n",
+                      &out, "", 64) == CUDA_SUCCESS);
+    REQUIRE((out[1] == 1005 && out[33] == 1005));
     REQUIRE(result_of("and.b32 %r1, %r1, 255;\n" + std::string(copy) + "cp.async.wait_all;\n") == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(error_says("race in shared memory"));
     // Another thread has read the place since the last barrier.

@@ -36,7 +36,7 @@ bool SharedMemory::note_copy(size_t offset, int bytes, int thread, const void *v
     char nothing[largest_copy];
     std::fill(nothing, nothing + largest_copy, poison);
     if (!copy_under_way(offset, bytes)) {
-        if (!note_write(offset, bytes, thread, nothing, other)) {
+        if (!note_write(offset, bytes, thread, value, other)) {
             return false;
         }
     } else if (std::memcmp(arriving_.data() + offset, value, count) != 0) {

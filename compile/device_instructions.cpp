@@ -161,7 +161,7 @@ private:
         Register &written = registers_[words[1]];
         written.written++;
         written.literal = begins(words[0], "mov.b") && words.size() == 3 ? words[2] : "";
-        written.load = begins(words[0], "ld.global.") ? at : 0;
+        written.load = begins(words[0], "ld.global.") && words[0].find(".v") == std::string::npos ? at : 0; // of one element
     }
 
     int literal(const CallSite &site, size_t argument) const {

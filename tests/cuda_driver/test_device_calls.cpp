@@ -227,6 +227,8 @@ TEST_CASE("device calls: what is refused", "[cuda_driver]") {
     REQUIRE(refused(ptx_with("zero", {"0", "6", "0"}), {{"zero", 1}}).find("expected a multiple of 4") != std::string::npos);
     REQUIRE(refused(ptx_with("copy", {"%r2", "%r3", "16", "0"}), {{"copy", 1}}).find("expected an element of a tensor") !=
             std::string::npos);
+    const std::string several = "\tld.global.v2.b16 \t{%r3, %r4}, [%rd2];\n";
+    REQUIRE(refused(ptx_with("copy", {"%r2", "%r3", "16", "0"}, several), {{"copy", 1}}).find("expected an element") != std::string::npos);
     // A call in another form than LLVM's is left over.
     std::string odd = barrier;
     odd.replace(odd.find("{ // callseq"), 12, "{ /* callseq");

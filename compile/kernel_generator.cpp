@@ -88,7 +88,8 @@ private:
         // lse, scores and weights are f32, also beside probs of bf16.
         const bool coarse = tiling().pair == 2 && p.lse == 0 && p.weights_mean == 0 && p.scores == POLYHEAD_NO_SCORES;
         const DeviceFunctions functions = machine().device.functions;
-        return functions == DeviceFunctions::cuda     ? cuda_numerics()
+        return frame().multiplies_by_warps()          ? cuda_warp_numerics()
+               : functions == DeviceFunctions::cuda   ? cuda_numerics()
                : functions == DeviceFunctions::opencl ? opencl_numerics()
                : coarse                               ? bf16_numerics()
                : machine().gpu()                      ? portable_numerics()

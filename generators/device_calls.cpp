@@ -30,8 +30,17 @@ Expr device_call(const std::string &name, std::vector<Expr> arguments, const Exp
     return call_of(name, call->arguments, std::move(arguments), call->result, after);
 }
 
-Expr warp_product(const Product &product, int sums, int a, int b, bool from_zero, const Expr &after) {
-    return call_of(product.function, product_arguments, {sums, a, b, int(from_zero)}, Result::none, after);
+Expr warp_product(const Product &product, const Expr &sums, const Expr &a, const Expr &b, const Expr &from_zero, const Expr &after) {
+    return call_of(product.function, product_arguments, {sums, a, b, Halide::cast<int32_t>(from_zero)}, Result::none, after);
+}
+
+Expr made_finite(const Product &product, const Expr &address, const Expr &whether, const Expr &after) {
+    const Expr asked = Halide::cast<int32_t>(whether);
+    return device_call(product.a == Number::bf16 ? "make_finite_bf16" : "make_finite_f16", {address, asked}, after);
+}
+
+Expr packed(const Product &product, const Expr &low, const Expr &high) {
+    return device_call(product.a == Number::bf16 ? "pack_bf16" : "pack_f16", {low, high});
 }
 
 } // namespace polyhead::gen

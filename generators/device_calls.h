@@ -14,6 +14,13 @@ namespace polyhead::gen {
 Halide::Expr device_call(const std::string &name, std::vector<Halide::Expr> arguments, const Halide::Expr &after = 0);
 
 // sums += a * b, or = with from_zero, of matrices that are in registers of the warp: the first of each.
-Halide::Expr warp_product(const Product &product, int sums, int a, int b, bool from_zero, const Halide::Expr &after = 0);
+Halide::Expr warp_product(const Product &product, const Halide::Expr &sums, const Halide::Expr &a, const Halide::Expr &b,
+                          const Halide::Expr &from_zero, const Halide::Expr &after = 0);
+
+// Whether one of the 8 elements at an address in shared memory is not finite: they are made 0.
+Halide::Expr made_finite(const Product &product, const Halide::Expr &address, const Halide::Expr &whether, const Halide::Expr &after);
+
+// Two values as one word of elements that the product multiplies, rounded to nearest.
+Halide::Expr packed(const Product &product, const Halide::Expr &low, const Halide::Expr &high);
 
 } // namespace polyhead::gen

@@ -132,4 +132,20 @@ Numerics cuda_numerics() {
             by_shuffles([](const Expr &a, const Expr &b) { return Halide::max(a, b); })};
 }
 
+Numerics cuda_warp_numerics() {
+    Numerics numerics = cuda_numerics();
+    numerics.larger = [](const Expr &a, const Expr &b) { return pure_call("llvm.nvvm.fmax.ftz.f", {a, b}); };
+    numerics.max_over_lanes = by_shuffles(numerics.larger);
+    numerics.bits_over_lanes = [](Expr bits, int lanes, int apart) {
+        for (int step = 1; step < lanes; step *= 2) {
+            const Expr other =
+                pure_call("llvm.nvvm.shfl.sync.bfly.i32", {-1, Halide::reinterpret<int32_t>(bits), step * apart, 31}, Halide::Int(32));
+            bits = bits | Halide::reinterpret<uint32_t>(other);
+        }
+        return bits;
+    };
+    numerics.round_up = [](const Expr &x) { return pure_call("llvm.nvvm.ceil.ftz.f", {x}); };
+    return numerics;
+}
+
 } // namespace polyhead::gen

@@ -24,6 +24,12 @@ struct Numerics {
     // The sum, or the largest, of an Expr over `lanes` threads of a warp that are `apart` from each other, the same bits in all of them;
     // the Expr itself for 1 lane.
     std::function<Halide::Expr(Halide::Expr, int lanes, int apart)> sum_over_lanes, max_over_lanes;
+    // The bits that any of `lanes` threads has; only where warps multiply.
+    std::function<Halide::Expr(Halide::Expr, int lanes, int apart)> bits_over_lanes = {};
+    // The larger of two numbers; of a number and NaN, either.
+    std::function<Halide::Expr(Halide::Expr, Halide::Expr)> larger = [](const Halide::Expr &a, const Halide::Expr &b) {
+        return Halide::max(a, b);
+    };
 };
 
 // Polynomials and integer shifts only: every machine with 32-bit integers and floats. No lanes.
@@ -36,5 +42,7 @@ Numerics bf16_numerics();
 Numerics opencl_numerics();
 // ex2.approx and shuffles of CUDA.
 Numerics cuda_numerics();
+// The same with an instruction for the larger of two numbers, and one that rounds up.
+Numerics cuda_warp_numerics();
 
 } // namespace polyhead::gen

@@ -31,6 +31,18 @@ struct DeviceCall {
     const char *text, *each = "", *after = "";
 };
 
+// An element is not finite where all bits of its exponent are 1: adding a 1 to the lowest of them carries into the place of the sign.
+#define POLYHEAD_FIND_IN_WORD(word, exponents, lowest)                                                                                     \
+    "and.b32 %t" word ", %x" word ", " exponents ";\nadd.s32 %t" word ", %t" word ", " lowest ";\nand.b32 %t" word ", %t" word             \
+    ", 0x80008000;\nor.b32 %all, %all, %t" word ";\nshr.u32 %t" word ", %t" word ", 15;\nmul.lo.s32 %t" word ", %t" word                   \
+    ", 65535;\nnot.b32 %t" word ", %t" word ";\nand.b32 %x" word ", %x" word ", %t" word ";\n"
+#define POLYHEAD_MAKE_FINITE(exponents, lowest)                                                                                            \
+    "{\n.reg .pred %whether, %bad;\n.reg .b32 %x<4>, %t<4>, %all;\nsetp.ne.b32 %whether, $1, 0;\nmov.b32 %all, 0;\nmov.b32 %x0, 0;\n"      \
+    "mov.b32 %x1, 0;\nmov.b32 %x2, 0;\nmov.b32 %x3, 0;\n@%whether ld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [$0];\n" POLYHEAD_FIND_IN_WORD(   \
+        "0", exponents, lowest) POLYHEAD_FIND_IN_WORD("1", exponents, lowest) POLYHEAD_FIND_IN_WORD("2", exponents, lowest)                \
+        POLYHEAD_FIND_IN_WORD(                                                                                                             \
+            "3", exponents, lowest) "setp.ne.b32 %bad, %all, 0;\n@%bad st.shared.v4.b32 [$0], {%x0, %x1, %x2, %x3};\nmov.b32 $=, %all;\n}"
+
 inline constexpr DeviceCall device_calls[] = {
     // (bytes): where the shared memory of the block begins
     {"shared_memory", "no", Result::integer, "mov.u32 $=, polyhead_shared_memory;"},
@@ -57,6 +69,9 @@ inline constexpr DeviceCall device_calls[] = {
     // (first of 4 words, address of the row of this lane, bytes behind it): 4 matrices of 8 x 8 elements
     {"load_matrices", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 $0:4, [$1+$2];"},
     {"load_transposed", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 $0:4, [$1+$2];"},
+    // (address of 8 elements, whether): each that is not finite becomes 0; not 0 where there is one
+    {"make_finite_f16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7c007c00", "0x04000400")},
+    {"make_finite_bf16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7f807f80", "0x00800080")},
     // (low, high): rounded to nearest
     {"pack_f16", "vv", Result::word, "cvt.rn.f16x2.f32 $=, $1, $0;"},
     {"pack_bf16", "vv", Result::word, "cvt.rn.bf16x2.f32 $=, $1, $0;"},

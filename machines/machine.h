@@ -29,6 +29,22 @@ struct Device {
     DeviceFunctions functions = DeviceFunctions::none;
 };
 
+// Shared memory that a block of CUDA may ask for, by capability (CUDA C++ Programming Guide, technical specifications).
+struct SharedOnRequest {
+    int capability, bytes;
+};
+inline constexpr SharedOnRequest shared_on_request[] = {
+    {80, 163 << 10}, {86, 99 << 10}, {87, 163 << 10}, {89, 99 << 10}, {90, 227 << 10}, {100, 227 << 10}, {120, 99 << 10},
+};
+// On every device of this capability and of newer ones; below them all, what every device has.
+constexpr int least_shared_on_request(int capability, int everywhere) {
+    int least = 0;
+    for (const SharedOnRequest &row : shared_on_request) {
+        least = row.capability >= capability && (least == 0 || row.bytes < least) ? row.bytes : least;
+    }
+    return capability >= shared_on_request[0].capability && least > 0 ? least : everywhere;
+}
+
 struct Machine {
     const char *kind; // that measured tilings are shared within; null: named by architecture and bits
     int lanes;        // f32 lanes of a vector register
@@ -71,6 +87,12 @@ struct Machine {
     }
 
     bool gpu() const { return device.api != POLYHEAD_CPU; }
+    // The instruction by which a warp multiplies elements of this type as they are stored, or null.
+    const Product *warp_product(int dtype) const { return warp() > 1 ? warp_product_of(dtype, capability) : nullptr; }
+    // Shared memory that a block may ask for on every device that runs code of this capability.
+    int shared_on_request() const {
+        return device.warp > 1 ? least_shared_on_request(capability, device.shared_bytes) : device.shared_bytes;
+    }
     // Threads that can exchange values without memory.
     int warp() const { return capability >= device.warp_from ? device.warp : 1; }
     // Threads may load and compute with several elements at once.

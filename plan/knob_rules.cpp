@@ -38,6 +38,10 @@ int number_of(Quantity quantity, const Problem &p, const Machine &machine) {
         return machine.lanes;
     case Quantity::warp:
         return machine.warp();
+    case Quantity::product_depth: {
+        const Product *product = machine.warp_product(p.dtype);
+        return product ? product->k : 1;
+    }
     case Quantity::weight_panel:
         return POLYHEAD_WEIGHT_PANEL;
     case Quantity::widest_load:
@@ -63,6 +67,8 @@ std::string words_of(Quantity quantity, const std::string &number) {
         return "the " + number + "lanes of the target";
     case Quantity::warp:
         return "the " + number + "threads of a warp of the target";
+    case Quantity::product_depth:
+        return "the " + number + "keys of a product of a warp";
     case Quantity::weight_panel:
         return "the " + number + "columns of a weight panel";
     case Quantity::widest_load:

@@ -20,6 +20,7 @@ enum class KnobUser {
     block_tiles,
     split_rows,
     split_tiles,
+    warp_tiles,
     linear_gradients,
     linear_cpu,
     linear_gpu,
@@ -27,7 +28,7 @@ enum class KnobUser {
 };
 
 // Numbers of machine and problem that a knob is measured against.
-enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
+enum class Quantity { one, lanes, warp, product_depth, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
 
 // A knob must be a multiple of something, or divide it: a quantity, or another knob.
 struct Divisibility {
@@ -88,7 +89,8 @@ inline KnobUse in(KnobUser user, int least, int most) {
           .tried({16, 24, 32, 48, 60, 64, 80, 96, 120, 128, 144, 160, 192, 240, 256, 320, 384, 480, 512}, Quantity::one, Quantity::all_keys), \
       in(KnobUser::key_lanes, 1, 2048).multiple_of(&Tiling::key_panel).tried({32, 48, 64, 96, 128, 192, 256, 384, 512}),                   \
       in(KnobUser::thread_rows, 1, 32).tried({1, 2, 3, 4, 6, 8, 12, 16}),                                                                  \
-      in(KnobUser::block_tiles, 1, 1024).tried({2, 4, 8, 16, 32, 64}))                                                                     \
+      in(KnobUser::block_tiles, 1, 1024).tried({2, 4, 8, 16, 32, 64}),                                                                     \
+      in(KnobUser::warp_tiles, 16, 256).multiple_of(Quantity::product_depth).tried({16, 32, 48, 64, 96, 128}))                             \
     X(key_panel, "keys whose scores share registers",                                                                                      \
       in(KnobUser::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}),                                                  \
       in(KnobUser::key_lanes, 1, 128).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes))                                   \
@@ -127,19 +129,22 @@ inline KnobUse in(KnobUser user, int least, int most) {
       in(KnobUser::linear_gpu, 8, 1 << 20))                                                                                                \
     X(row_block, "rows that are summed on their own in the gradient of a weight",                                                           \
       in(KnobUser::linear_gradients, 8, 65536).tried({128, 256, 512, 1024}))                                                               \
-    X(thread_rows, "query rows of a thread",                                                                                               \
+    X(thread_rows, "query rows of a thread; in warp_tiles tiles of 16 rows of a warp",                                                                                               \
       in(KnobUser::thread_rows, 1, 16).tried({1, 2, 4, 8}),                                                                                \
-      in(KnobUser::block_tiles, 1, 16).tried({1, 2, 4, 8}))                                                                                \
+      in(KnobUser::block_tiles, 1, 16).tried({1, 2, 4, 8}),                                                                                \
+      in(KnobUser::warp_tiles, 1, 4).tried({1, 2}))                                                                                        \
     X(row_lanes, "threads that share a query row, each with its part of head_dim",                                                         \
       in(KnobUser::thread_rows, 1, 32).divides(Quantity::warp).tried({1, 2, 4, 8, 16}, Quantity::one, Quantity::warp),                     \
       in(KnobUser::block_tiles, 1, 32))                                                                                                    \
     X(masked_kv_tile, "keys of a chunk that some rows see only in part",                                                                   \
       in(KnobUser::thread_rows, 1, 32).divides(&Tiling::kv_tile).tried({1, 2, 3, 4, 8}))                                                   \
-    X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split",                                        \
+    X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split, in warp_tiles warps",                                        \
       in(KnobUser::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                \
-      in(KnobUser::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}))                                                                 \
+      in(KnobUser::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}),                                                                 \
+      in(KnobUser::warp_tiles, 1, 16).tried({2, 4, 8}))                                                                                    \
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \
-      in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}))                                                        \
+      in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}),                                                        \
+      in(KnobUser::warp_tiles, 8, 8))                                                                                                      \
     X(linear_columns, "columns of a thread",                                                                                               \
       in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                       \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \

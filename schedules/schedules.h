@@ -26,6 +26,7 @@ struct RowMarks;
 struct RowsStages;
 struct ScoreOutputStages;
 struct TransposedSquares;
+struct WarpTilesStages;
 struct WidenedTensor;
 struct Tiling;
 
@@ -64,6 +65,7 @@ void schedule_score_output(ScoreOutputStages &stages, const Machine &machine);
 
 // Thread rows and block tiles. load_width: elements of key and value that one load may take; their addresses are multiples of that.
 void schedule_rows(RowsStages &stages, const AttentionOut &out, int load_width);
+void schedule_warp_tiles(WarpTilesStages &stages, const AttentionOut &out);
 // Of stages written in the coordinates of threads.
 void schedule_linear_gpu(LinearStages &stages, const LinearOut &out, const Machine &machine);
 void schedule_projection_gpu(HeadProjection &projection, const Machine &machine);

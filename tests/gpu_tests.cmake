@@ -68,7 +68,7 @@ endfunction()
 # What these compile runs in PoCL or in the interpreter, neither of which a sanitizer sees.
 if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_load_in_program polyhead_generators OPENCL_ONLY)
-    polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp LINK polyhead_load_in_program)
+    polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp gpu_warp_tiles.cpp LINK polyhead_load_in_program)
 endif()
 # The GPU kernels of the tier: in the fast one those that are always tested, and others with each commit.
 if(TARGET polyhead_kernel_table_gpu_tested)

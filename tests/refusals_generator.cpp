@@ -236,6 +236,45 @@ TEST_CASE("generator: kernels for devices have a variant for few queries over sp
     CHECK(frames(cuda) == "thread_rows 0 thread_rows 0");
 }
 
+TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multiply, where their rows are whole matrices") {
+    const auto warps = [](const Problem &p, const char *target) {
+        std::string error;
+        int count = 0;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
+            count += std::string(plan.frame->name()) == "warp_tiles";
+        }
+        return count;
+    };
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    for (const int32_t dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
+        for (const int head_dim : {16, 64, 128, 40, 144}) {
+            Problem p = sdpa_problem(8, head_dim, 2);
+            p.dtype = dtype;
+            CHECK(warps(p, cuda) == (head_dim % 16 == 0 && head_dim <= 128));
+            CHECK(warps(p, "x86-64-linux-cuda-cuda_capability_75") == 0);
+        }
+    }
+    Problem rotated = sdpa_problem(8, 64, 2);
+    rotated.dtype = POLYHEAD_F16;
+    rotated.rope = POLYHEAD_ROPE_INTERLEAVED;
+    CHECK(warps(rotated, cuda) == 0);
+    CHECK(warps(sdpa_problem(8, 64, 2), cuda) == 0);
+}
+
+TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
+    const auto plan = [](int32_t dtype, const char *tiling) {
+        Problem p = sdpa_problem(2, 64);
+        p.dtype = dtype;
+        std::string error;
+        CHECK(gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, tiling, &error).empty());
+        return error;
+    };
+    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=24"), {"kv_tile 24 is not a multiple", "16 keys of a product of a warp"});
+    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4"), {"163840 bytes of shared memory", "at most 101376"});
+    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=128 thread_rows=4 row_groups=1"), {"384 registers", "at most 256"});
+    check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
+}
+
 TEST_CASE("generator: a bool mask compiles where bytes are slow (WebGPU) or a feature of their own (Vulkan)") {
     std::string error;
     Problem p = sdpa_problem(1, 8);

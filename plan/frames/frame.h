@@ -18,6 +18,8 @@ public:
     // Increase it when a change of the frame or its schedule makes another tiling the fastest: records with another number are refused.
     // 0: the frame has no knobs, and no records.
     virtual int schedule_version() const = 0;
+    // Does it multiply by instructions that a warp makes together?
+    virtual bool multiplies_by_warps() const { return false; }
     // Which knobs it reads, in addition to those of linear layers; everyone: no others. A frame that is made of another reads its knobs
     // too.
     virtual KnobUser knob_user() const { return KnobUser::everyone; }

@@ -53,8 +53,8 @@ struct Product {
         const Expr slot = names_a_variable_slot ? lane : Expr(0);
         here = device_call("load_matrices", {slot, base + lane % rows * row_bytes + lane / rows * 16, 0}, here);
         loaded(lane, block) = device_call("load_matrices", {4, base + column * row_bytes + half * 16, bytes_of_a}, here);
-        const Expr sums = warp_product(*product, 4, 0, 4, true, loaded(lane, block));
-        done(lane, block) = device_call("scale", {4, 4, 2.0f, 4.0f}, warp_product(*product, 4, 0, 4, false, sums));
+        const Expr sums = warp_product(*product, 4, 0, 4, 1, loaded(lane, block));
+        done(lane, block) = device_call("scale", {4, 4, 2.0f, 4.0f}, warp_product(*product, 4, 0, 4, 0, sums));
         out(x, y) = undef<float>();
         out(r.y % 4 * 2 + r.x % 2, r.y / 4 + r.x / 2 * 8) = got(r.x, done(r.y, r.z));
         out.bound(x, 0, columns).bound(y, 0, rows);

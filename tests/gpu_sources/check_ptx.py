@@ -11,6 +11,9 @@ import ptx
 
 NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
+# Kernels whose warps multiply ask for more shared memory, as much as every device from capability 8.0 on has, and keep scores and sums in all
+# the registers that there are.
+PRODUCT_OF_WARPS, MAX_SHARED_ON_REQUEST, MOST_SPILLED_BESIDE_PRODUCTS = "mma.sync", 99 * 1024, 96
 # Heads of more dimensions may spill: a row of them does not fit into 255 registers. Others may by a few registers: on an H100 8 keys of a chunk
 # with up to 16 bytes of spills are faster than 4 without (docs/measured/schedules_gpu.md).
 STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
@@ -52,7 +55,7 @@ def assemble(text, architecture):
     return properties(done.stdout), ""
 
 
-def launch_faults(numbers):
+def launch_faults(numbers, most_shared):
     """Sentences about one kernel's block: threads, shared memory, and whether its registers fit into a multiprocessor."""
     threads, shared = numbers["threads"], numbers["shared_bytes"]
     if threads is None or shared is None:
@@ -60,8 +63,8 @@ def launch_faults(numbers):
     faults = []
     if threads > MAX_THREADS:
         faults.append("%d threads per block, at most %d" % (threads, MAX_THREADS))
-    if shared > MAX_SHARED_BYTES:
-        faults.append("%d bytes of shared memory, at most %d" % (shared, MAX_SHARED_BYTES))
+    if shared > most_shared:
+        faults.append("%d bytes of shared memory, at most %d" % (shared, most_shared))
     # Registers are given out to whole warps, in steps of 8 per thread.
     block = (numbers["registers"] + 7) // 8 * 8 * ((threads + 31) // 32 * 32)
     if block > REGISTERS_OF_BLOCK:
@@ -74,6 +77,8 @@ def check(text, strict, launches):
     counts, faults, records = ptx.kernels(text), [], []
     if not counts:
         faults.append("no kernel in the PTX")
+    by_warps = PRODUCT_OF_WARPS in text
+    most_shared, most_spilled = (MAX_SHARED_ON_REQUEST, MOST_SPILLED_BESIDE_PRODUCTS) if by_warps else (MAX_SHARED_BYTES, MOST_SPILLED_BYTES)
     made_for = re.findall(r"^\.target (sm_\d+)", text, re.M)
     for architecture in made_for[:1] + [NEWER]:
         assembled, error = assemble(text, architecture)
@@ -90,10 +95,10 @@ def check(text, strict, launches):
             axes = [launch["threads_" + axis] for axis in "xyz"]
             numbers["threads"] = None if None in axes else axes[0] * axes[1] * axes[2]
             numbers["shared_bytes"] = None if launch["shared_bytes"] is None else launch["shared_bytes"] + numbers["static_shared_bytes"]
-            told = launch_faults(numbers)
+            told = launch_faults(numbers, most_shared)
             if strict:
-                told += ["%d %s, expected at most %d" % (numbers[key], key.replace("_", " "), MOST_SPILLED_BYTES)
-                         for key in ("stack_bytes", "spill_stores", "spill_loads") if numbers[key] > MOST_SPILLED_BYTES]
+                told += ["%d %s, expected at most %d" % (numbers[key], key.replace("_", " "), most_spilled)
+                         for key in ("stack_bytes", "spill_stores", "spill_loads") if numbers[key] > most_spilled]
                 told += ["%d accesses to local memory, expected 0" % n for n in [counts[name]["whole"]["local"]] if n]
             faults += ["%s %s: %s" % (architecture, name, sentence) for sentence in told]
             records.append(dict(numbers, architecture=architecture, kernel=name, **counts.get(name, {})))

@@ -1,0 +1,279 @@
+// The frame "warp tiles": the tile of a block, its chunks, and how rows end.
+#include "warp_tiles_builder.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::min;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+void WarpTilesBuilder::build() {
+    number_registers();
+    s_.row_bounds.define(f_, {q2_, mt_, s_.lane, s_.w, s_.qt, s_.b}, query_of(half_row(q2_, mt_)), s_.b);
+    define_tile();
+    define_memory();
+    define_start();
+    s_.acc(thread()) = start_;
+    divide_chunks();
+}
+
+void WarpTilesBuilder::number_registers() {
+    WarpTilesStages::Registers &r = s_.registers;
+    const int sums = k_.product->sums_of_lane();
+    r.scores = r.acc + k_.tiles * s_.columns_of_acc() * sums;
+    r.reference = r.scores + k_.tiles * score_columns() * sums;
+    r.exact = r.reference + 2 * k_.tiles;
+    r.unit = r.exact + 2 * k_.tiles;
+    r.key = r.probs + k_.tiles * key_steps() * k_.product->words_of_a();
+    r.value = r.key + 2 * k_.product->words_of_b();
+    r.ones = r.value + 2 * k_.product->words_of_b();
+    r.query = r.ones + k_.product->words_of_b();
+}
+
+// What the rows of a tile see of the keys, in chunks.
+void WarpTilesBuilder::define_tile() {
+    const TileRange range(f_, query_of_tile(0), query_of_tile(k_.rows() - 1), s_.b);
+    const bool all_masked = range.begin_some.defined() || f_.logits().excludes_pairs();
+    first_chunk_(s_.qt, s_.b) = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
+    whole_end_(s_.qt, s_.b) = all_masked ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
+    end_(s_.qt, s_.b) = (range.end_some + k_.keys - 1) / k_.keys;
+    length_(s_.qt, s_.b) = f_.visibility().kv_length(s_.b);
+    s_.of_tile = {first_chunk_, whole_end_, end_, length_};
+}
+
+void WarpTilesBuilder::define_memory() {
+    memory_(thread()) = device_call("shared_memory", {query_bytes_ + stages_of_copies * (key_bytes_ + value_bytes_)});
+    base_ = own(memory_);
+    add(&s_.before, memory_);
+    const Expr lane = s_.lane;
+    // A lane's part of the addresses of matrices: 8 rows of each of 4.
+    query_at_(vars({n_}, false)) =
+        base_ + place_of(s_.w * (k_.tiles * k_.product->m) + lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16, k_.rows());
+    key_at_(vars({n_}, false)) = base_ + place_of(lane % 8, n_ * 4 + lane / 8, k_.keys);
+    value_at_(vars({n_}, false)) = base_ + place_of(lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16, k_.keys);
+    add(&s_.before, query_at_, {{n_, 4}});
+    add(&s_.before, key_at_, {{n_, 2}});
+    add(&s_.before, value_at_, {{n_, 4}});
+}
+
+Func WarpTilesBuilder::copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
+                              const std::function<Expr(Expr)> &bytes, const Element &element) {
+    Func f(name);
+    const int pieces = rows * (head_dim / piece);
+    const Expr number = n_ * k_.threads() + s_.w * k_.lanes + s_.lane;
+    const Expr own = pieces % k_.threads() == 0 ? number : min(number, pieces - 1);
+    const Expr row = own / (head_dim / piece), x = own % (head_dim / piece);
+    f(vars({n_}, of_chunk)) = device_call("copy", {to + place_of(row, x, rows) + after, element(x * piece, row), bytes(row)});
+    return f;
+}
+
+Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
+    const KeySource &keys = f_.inputs().keys;
+    return copies(
+        kind + "key_copy", k_.keys, d_, base_ + key_place(chunk), after, of_chunk,
+        [=](const Expr &row) { return bytes_of(chunk * k_.keys + row); },
+        [=](const Expr &d, const Expr &row) { return keys.stored_key(d, existing(chunk * k_.keys + row), kv_head(), s_.b); });
+}
+
+Func WarpTilesBuilder::copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
+    const KeySource &keys = f_.inputs().keys;
+    return copies(
+        kind + "value_copy", k_.keys, dv_, base_ + value_place(chunk), after, of_chunk,
+        [=](const Expr &row) { return bytes_of(chunk * k_.keys + row); },
+        [=](const Expr &d, const Expr &row) { return keys.stored_value(d, existing(chunk * k_.keys + row), kv_head(), s_.b); });
+}
+
+void WarpTilesBuilder::define_start() {
+    const AttentionInputs &in = f_.inputs();
+    const WarpTilesStages::Registers &r = s_.registers;
+    Func query_copy = copies(
+        "query_copy", k_.rows(), d_, base_, 0, false, [](const Expr &) { return Expr(16); },
+        [&](const Expr &d, const Expr &row) { return in.stored_query(d, query_of(row), s_.h, s_.b); });
+    const Expr chunk = first_chunk_(s_.qt, s_.b);
+    Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = copy_values("first_", chunk, 0, false);
+    const int of_query = copies_of(k_.rows(), d_), of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
+    add(&s_.before, query_copy, {{n_, of_query}});
+    add(&s_.before, key_copy, {{n_, of_key}});
+    add(&s_.before, value_copy, {{n_, of_value}});
+    Func start("start"), start_rows("start_rows");
+    Expr token = device_call("commit", {},
+                             sum_of(query_copy, of_query, false) + sum_of(key_copy, of_key, false) + sum_of(value_copy, of_value, false));
+    token = token + device_call("set", {r.unit, f_.operands().query_factor()}) + device_call("zero", {r.acc, r.scores - r.acc});
+    for (int i = 0; i < k_.product->words_of_b(); i++) {
+        token = token + device_call("set_word", {r.ones + i, two_ones()});
+    }
+    start(thread()) = token;
+    add(&s_.before, start);
+    start_rows(vars({q2_, mt_}, false)) =
+        device_call("set", {r.reference + mt_ * 2 + q2_, row_reference_floor}) + device_call("set", {r.exact + mt_ * 2 + q2_, 0.0f});
+    add(&s_.before, start_rows, {{q2_, 2}, {mt_, k_.tiles}});
+    start_ = own(start);
+    for (int row = 0; row < 2 * k_.tiles; row++) {
+        start_ = start_ + start_rows(at({row % 2, row / 2}, false));
+    }
+    if (s_.keeps_query) {
+        keep_query();
+    }
+}
+
+void WarpTilesBuilder::keep_query() {
+    Func ready("query_ready"), kept("query_kept");
+    ready(thread()) = device_call("barrier", {}, device_call("wait", {0}, start_));
+    add(&s_.before, ready);
+    const RDom r(0, steps(), 0, k_.tiles, "rq");
+    kept(thread()) = own(ready);
+    kept(thread()) += load_query(r.x, r.y, r.y * steps() + r.x, 0);
+    add(&s_.before, kept);
+    s_.before.back().update = {r.x, r.y};
+    start_ = own(kept);
+}
+
+// Step of head_dim of tile mt, into the fragment of this number.
+Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after) {
+    const Expr place = mt * (k_.product->m * row_bytes) + step / 4 * (k_.rows() * row_bytes);
+    return device_call("load_matrices",
+                       {s_.registers.query + number * k_.product->words_of_a(), query_at_(at({step % 4}, false)) + after, place}, 0);
+}
+
+void WarpTilesBuilder::divide_chunks() {
+    const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
+    const Expr whole_end = whole_end_(s_.qt, s_.b), end = end_(s_.qt, s_.b);
+    const TileRange range(f_, query_of_tile(0), query_of_tile(k_.rows() - 1), s_.b);
+    const bool all_masked = range.begin_some.defined() || f_.logits().excludes_pairs();
+    if (!all_masked) {
+        add_chunk("whole_", all, whole_end, Expr(c_), false);
+    }
+    const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
+    add_chunk("masked_", all_masked ? all : min(all, most), end - whole_end, whole_end + c_, true);
+}
+
+void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
+    WarpChunk chunk;
+    chunk.masked = masked;
+    chunk.domain = RDom(0, most, kind + "chunks");
+    chunk.domain.where(chunk.domain.x < count);
+    define_chunk(kind, number, &chunk);
+    s_.chunks.push_back(chunk);
+}
+
+void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) {
+    const bool ch = true;
+    Func ready = func(kind, "ready"), sent = func(kind, "sent");
+    ready(vars({}, ch)) = device_call("barrier", {}, device_call("wait", {0}, c_ * 0));
+    add(&chunk->stages, ready);
+    const Expr is_ready = ready(at({}, ch));
+    Func key_copy = copy_keys(kind, number + 1, is_ready, ch), value_copy = copy_values(kind, number + 1, is_ready, ch);
+    const int of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
+    add(&chunk->stages, key_copy, {{n_, of_key}});
+    add(&chunk->stages, value_copy, {{n_, of_value}});
+    sent(vars({}, ch)) = device_call("commit", {}, sum_of(key_copy, of_key, ch) + sum_of(value_copy, of_value, ch));
+    add(&chunk->stages, sent);
+    const Expr is_sent = sent(at({}, ch));
+    define_scores(kind, key_place(number) + is_sent, is_sent, chunk);
+    Func logits = func(kind, "logits");
+    const Func probs_ready = define_softmax(kind, number, logits, chunk);
+    Expr values = value_place(number) + is_sent;
+    if (chunk->masked) {
+        define_lost(kind, value_place(number) + is_ready, chunk);
+        values = values + min(chunk->lost(at({}, ch)), 0); // 0, and after it
+    }
+    define_acc(kind, values, probs_ready(at({}, ch)), chunk);
+    if (chunk->masked) {
+        define_seen(kind, logits, chunk);
+        define_mended(kind, number, chunk);
+    }
+    s_.acc(thread()) += (chunk->masked ? chunk->mended : chunk->acc)(at_domain(*chunk));
+}
+int WarpTilesStages::columns_of_acc() const {
+    return head_dim_v / WarpTilesBuilder::piece + 1;
+}
+
+WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTilesBlocking &blocking) {
+    WarpTilesStages s;
+    const Problem &p = formulas.problem();
+    s.blocking = blocking;
+    s.head_dim_v = p.head_dim_v;
+    // Fragments of 64 entries of query fit into the registers beside scores and acc.
+    s.keeps_query = p.head_dim <= WarpTilesBuilder::panel;
+    s.sums_exactly = p.lse != 0 || p.sinks != 0;
+    WarpTilesBuilder(formulas, &s).build();
+    return s;
+}
+
+void WarpTilesStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
+    const WarpTilesBlocking &k = blocking;
+    const int sums = k.product->sums_of_lane(), tile = k.rows(),
+              eights = (o.columns + WarpTilesBuilder::piece - 1) / WarpTilesBuilder::piece;
+    const Expr seq_len_q = formulas.inputs().seq_len_q;
+    const Halide::Var q2("q2"), mt("mt");
+    Func end("end"), exact("end_exact"), reference("end_reference"), sum("end_sum"), factor("end_factor");
+    end(lane, w, qt, h, b) = device_call("wait", {0}, acc(lane, w, qt, h, b));
+    const Expr ended = end(lane, w, qt, h, b);
+    const std::vector<Halide::Var> vars = {q2, mt, lane, w, qt, h, b};
+    const std::vector<Expr> row(vars.begin(), vars.end());
+    reference(vars) = device_call("get", {registers.reference + mt * 2 + q2}, ended);
+    sum(vars) = device_call("get", {registers.acc + (mt * columns_of_acc() + columns_of_acc() - 1) * sums + q2 * 2}, ended);
+    after = {{end, {}, {}}, {reference, {{q2, 2}, {mt, k.tiles}}, {}}, {sum, {{q2, 2}, {mt, k.tiles}}, {}}};
+    Expr all;
+    if (sums_exactly) {
+        exact(vars) = formulas.numerics().sum_over_lanes(device_call("get", {registers.exact + mt * 2 + q2}, ended), 4, 1);
+        after.push_back({exact, {{q2, 2}, {mt, k.tiles}}, {}});
+        all = exact(row);
+    }
+    factor(vars) = formulas.softmax().out_factor(reference(row), sum(row), h, all);
+    after.push_back({factor, {{q2, 2}, {mt, k.tiles}}, {}});
+    written = RDom({{0, 2}, {0, 2}, {0, eights}, {0, k.tiles}, {0, k.lanes}, {0, k.warps}, {0, (seq_len_q + tile - 1) / tile}}, "written");
+    const Expr j = written[0], half = written[1], eight = written[2], mt_ = written[3], lane_ = written[4], w_ = written[5],
+               qt_ = written[6];
+    // Rows behind the last query repeat it, columns behind the last one repeat that: with the same bits. A condition would keep threads
+    // from the barriers of their block.
+    const Expr column = min(eight * WarpTilesBuilder::piece + lane_ % 4 * 2 + j, o.columns - 1);
+    const Expr q = min(qt_ * tile + (w_ * k.tiles + mt_) * k.product->m + lane_ / 4 + half * 8, seq_len_q - 1);
+    const std::vector<Expr> own = {half, mt_, lane_, w_, qt_, o.h, o.b};
+    const int slot = registers.acc;
+    Expr value =
+        device_call("get", {slot + (mt_ * columns_of_acc() + min(eight, head_dim_v / WarpTilesBuilder::piece - 1)) * sums + half * 2 + j},
+                    end(lane_, w_, qt_, o.h, o.b)) *
+        factor(own);
+    value = formulas.softmax().gated(value, sum(own), min(column, head_dim_v - 1), q, o.h, o.b);
+    for (size_t i = 0; i < o.statistics.size(); i++) {
+        value =
+            select(column < head_dim_v + int(i), value,
+                   formulas.softmax().statistic(o.statistics[i], reference(own), sums_exactly ? Expr(exact(own)) : Expr(sum(own)), o.h));
+    }
+    value = store(value);
+    Func out = o.func;
+    out(at(o.d, o.q)) = Halide::undef(value.type());
+    out(at(column, q)) = value;
+}
+
+std::vector<Func> WarpTilesStages::funcs() const {
+    std::vector<Func> all = row_bounds.funcs();
+    all.insert(all.end(), of_tile.begin(), of_tile.end());
+    for (const ThreadStage &s : before) {
+        all.push_back(s.func);
+    }
+    for (const WarpChunk &c : chunks) {
+        for (const ThreadStage &s : c.stages) {
+            all.push_back(s.func);
+        }
+        all.push_back(c.key_fragments);
+        all.push_back(c.value_fragments);
+        if (c.masked) {
+            for (const ThreadStage &s : c.mending) {
+                all.push_back(s.func);
+            }
+            all.insert(all.end(), {c.lost_value, c.mended});
+        }
+    }
+    all.push_back(acc);
+    for (const ThreadStage &s : after) {
+        all.push_back(s.func);
+    }
+    return all;
+}
+
+} // namespace polyhead::gen

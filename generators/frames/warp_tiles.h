@@ -1,0 +1,77 @@
+// The frame "warp tiles" of GPUs: products of matrices by instructions that a warp makes together, with a running softmax over chunks of
+// keys.
+//
+// A warp has tiles of 16 query rows. Query, and chunks of key and value, lie in shared memory as they are stored; fragments of them, scores
+// and sums are registers that no Expr holds (generators/device_calls.h). A lane has of each tile of scores or of acc two rows, lane / 4 and
+// 8 more, and of 8 neighbouring columns two, 2 * (lane % 4) and the next.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "../device_calls.h"
+#include "attention_stages.h"
+#include "seen_keys.h"
+
+namespace polyhead::gen {
+
+struct WarpTilesBlocking {
+    int warps; // of a block
+    int tiles; // of 16 rows, of a warp
+    int keys;  // of a chunk
+    const Product *product;
+    int lanes; // of a warp
+
+    int rows() const { return warps * tiles * product->m; }
+    int threads() const { return warps * lanes; }
+};
+
+// A Func of a thread that is computed once where it stands: dimensions with their extents, and the domains of its update, innermost first.
+struct ThreadStage {
+    Halide::Func func;
+    std::vector<std::pair<Halide::Var, int>> dims;
+    std::vector<Halide::RVar> update;
+};
+
+// What is made of one chunk: its stages, producers first, and those inside of the products of scores and of acc.
+struct WarpChunk {
+    Halide::RDom domain;
+    bool masked;
+    std::vector<ThreadStage> stages;
+    Halide::Func scores, key_fragments, query_fragments, acc, value_fragments; // query_fragments: undefined where they are kept
+    // Of masked chunks: whether values are not finite, which keys a row sees, acc with those values.
+    Halide::Func lost, seen, lost_value, mended;
+    std::vector<ThreadStage> mending;
+    std::vector<Halide::RVar> mends;
+    Halide::RVar mended_key, mended_once;
+    Halide::RVar scores_of_pair, scores_of_steps, acc_of_pair; // the loops in which fragments are loaded
+};
+
+struct WarpTilesStages : AttentionStages {
+    WarpTilesBlocking blocking;
+    int head_dim_v;
+    Halide::Var lane{"lane"}, w{"w"}, qt{"qt"}, h{"h"}, b{"b"};
+    RowBounds row_bounds;                   // (q2, mt, lane, w, qt, b)
+    std::vector<ThreadStage> before, after; // the loops over chunks
+    Halide::Func acc{"acc"};                // (lane, w, qt, h, b): 0; its updates are the loops
+    std::vector<WarpChunk> chunks;
+    Halide::RDom written;              // (column of two, row of two, 8 columns, tile of the warp, lane, warp, tile)
+    std::vector<Halide::Func> of_tile; // (qt, b)
+
+    // Statistics travel with out.
+    void write(const AttentionOut &out, const AttentionFormulas &formulas, const Arguments &at, const Store &store) override;
+    std::vector<Halide::Func> funcs() const override;
+
+    // Registers of floats and of words, by their numbers: acc with the sums of rows, scores, references, exact sums, the unit of scores;
+    // probs, fragments of key and value, ones, query.
+    struct Registers {
+        int acc = 0, scores = 0, reference = 0, exact = 0, unit = 0;
+        int probs = 0, key = 0, value = 0, ones = 0, query = 0;
+    } registers;
+    bool keeps_query, sums_exactly; // the fragments of query; the sums of rows before probs are rounded
+    int columns_of_acc() const;     // in eights, with that of the sums
+};
+
+WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTilesBlocking &blocking);
+
+} // namespace polyhead::gen

@@ -1,0 +1,146 @@
+// What makes the stages of the frame "warp tiles": the tile of a block, the products of a chunk, the values that are not finite.
+#pragma once
+
+#include "warp_tiles.h"
+
+namespace polyhead::gen {
+
+class WarpTilesBuilder {
+public:
+    static constexpr int piece = 8;       // elements of one copy, columns of a matrix that is loaded
+    static constexpr int row_bytes = 128; // of a panel of 64 columns in shared memory
+    static constexpr int panel = 64, stages_of_copies = 2;
+
+    using Expr = Halide::Expr;
+    using Func = Halide::Func;
+    using Var = Halide::Var;
+
+    WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
+        : f_(formulas), s_(*stages), k_(stages->blocking), d_(formulas.problem().head_dim), dv_(formulas.problem().head_dim_v),
+          query_bytes_(panels(d_) * k_.rows() * row_bytes), key_bytes_(panels(d_) * k_.keys * row_bytes),
+          value_bytes_(panels(dv_) * k_.keys * row_bytes) {}
+
+    void build();
+
+private:
+    using Vars = std::vector<Var>;
+    using Exprs = std::vector<Expr>;
+
+    const AttentionFormulas &f_;
+    WarpTilesStages &s_;
+    const WarpTilesBlocking &k_;
+    int d_, dv_, query_bytes_, key_bytes_, value_bytes_;
+    Var i_{"i"}, nt_{"nt"}, mt_{"mt"}, q2_{"q2"}, word_{"word"}, kt_{"kt"}, n_{"n"}, c_{"c"};
+    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, end_{"chunks_end"}, length_{"valid_keys"};
+    Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
+    Expr start_, base_;
+
+    int depth() const { return k_.product->k; }
+    int steps() const { return d_ / depth(); }
+    int key_steps() const { return k_.keys / depth(); }
+    int score_columns() const { return k_.keys / piece; }
+
+    Vars thread() const { return {s_.lane, s_.w, s_.qt, s_.h, s_.b}; }
+    Vars vars(Vars first, bool of_chunk) const {
+        if (of_chunk) {
+            first.push_back(c_);
+        }
+        for (const Var &v : thread()) {
+            first.push_back(v);
+        }
+        return first;
+    }
+    Exprs at(Exprs first, bool of_chunk) const {
+        if (of_chunk) {
+            first.emplace_back(c_);
+        }
+        for (const Var &v : thread()) {
+            first.emplace_back(v);
+        }
+        return first;
+    }
+    static int panels(int head_dim) { return (head_dim + panel - 1) / panel; }
+    // Where a piece of a row lies in a tile of so many rows. The pieces of a row are exchanged, so that 8 rows lie on different banks.
+    static Expr place_of(const Expr &row, const Expr &x, int rows) {
+        return x / piece * (rows * row_bytes) + row * row_bytes + ((x % piece) ^ (row % piece)) * 16;
+    }
+    Expr own(const Func &f) const { return f(at({}, false)); }
+
+    // Row of the tile of the block that a lane has as row q2 of tile mt.
+    Expr half_row(const Expr &q2, const Expr &mt) const { return (s_.w * k_.tiles + mt) * k_.product->m + s_.lane / 4 + q2 * 8; }
+    // Rows beyond the last query repeat it.
+    Expr query_of(const Expr &row) const { return Halide::min(s_.qt * k_.rows() + row, f_.inputs().seq_len_q - 1); }
+    Expr kv_head() const { return s_.h / f_.group_size(); }
+
+    void number_registers();
+
+    int acc_slot(int mt, int column) const { return s_.registers.acc + (mt * s_.columns_of_acc() + column) * k_.product->sums_of_lane(); }
+
+    void define_tile(); // what its rows see of the keys, in chunks
+    Expr query_of_tile(int row) const { return Halide::min(s_.qt * k_.rows() + row, f_.inputs().seq_len_q - 1); }
+
+    void add(std::vector<ThreadStage> *to, const Func &f, std::vector<std::pair<Var, int>> dims = {}) {
+        to->push_back({f, std::move(dims), {}});
+    }
+
+    void define_memory();
+
+    // Copies of a tile of rows, shared out to the threads: token (n, [c,] thread). The last piece is copied several times where they do not
+    // come out even.
+    using Element = std::function<Expr(const Expr &d, const Expr &row)>;
+    Func copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
+                const std::function<Expr(Expr)> &bytes, const Element &element);
+    int copies_of(int rows, int head_dim) const { return (rows * (head_dim / piece) + k_.threads() - 1) / k_.threads(); }
+    Expr sum_of(const Func &f, int count, bool of_chunk) const {
+        Expr sum = 0;
+        for (int n = 0; n < count; n++) {
+            sum = sum + f(at({n}, of_chunk));
+        }
+        return sum;
+    }
+
+    Expr key_place(const Expr &chunk) const { return query_bytes_ + chunk % stages_of_copies * key_bytes_; }
+    Expr value_place(const Expr &chunk) const {
+        return query_bytes_ + stages_of_copies * key_bytes_ + chunk % stages_of_copies * value_bytes_;
+    }
+
+    // Keys behind the length are not read: they are 0.
+    Expr bytes_of(const Expr &key) const { return Halide::select(key < length_(s_.qt, s_.b), 16, 0); }
+    Func copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk);
+    Func copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk);
+    Expr existing(const Expr &key) const { return Halide::max(f_.inputs().keys.row(key), 0); }
+
+    void define_start();
+    Expr two_ones() const {
+        const uint32_t one = k_.product->a == Number::bf16 ? 0x3f80 : 0x3c00;
+        return Halide::Internal::make_const(Halide::UInt(32), int64_t(one | one << 16));
+    }
+
+    void keep_query();
+    Expr load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after);
+    void divide_chunks();
+    void add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked);
+    Func func(const std::string &kind, const char *name) const { return Func(kind + name); }
+
+    void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
+    Exprs at_domain(const WarpChunk &chunk) const {
+        Exprs all = {chunk.domain.x};
+        for (const Var &v : thread()) {
+            all.emplace_back(v);
+        }
+        return all;
+    }
+
+    void define_scores(const std::string &kind, const Expr &keys, const Expr &is_sent, WarpChunk *chunk);
+    Expr score_key(const Expr &number) const { return number * k_.keys + nt_ * piece + s_.lane % 4 * 2 + i_ % 2; }
+
+    void define_logits(Func logits, const Expr &number, const Func &unit, const WarpChunk &chunk);
+    Func define_softmax(const std::string &kind, const Expr &number, Func logits, WarpChunk *chunk);
+    Func define_probs(const std::string &kind, const Func &rescale, const Func &kept, const Func &probs, WarpChunk *chunk);
+    void define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk);
+    void define_lost(const std::string &kind, const Expr &values, WarpChunk *chunk);
+    void define_seen(const std::string &kind, const Func &logits, WarpChunk *chunk);
+    void define_mended(const std::string &kind, const Expr &number, WarpChunk *chunk);
+};
+
+} // namespace polyhead::gen

@@ -1,0 +1,148 @@
+// Warp tiles: scores, softmax and products of a chunk.
+#include "warp_tiles_builder.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::min;
+using Halide::RDom;
+
+void WarpTilesBuilder::define_scores(const std::string &kind, const Expr &keys, const Expr &is_sent, WarpChunk *chunk) {
+    const WarpTilesStages::Registers &r = s_.registers;
+    const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
+    const RDom d({{0, k_.tiles}, {0, 2}, {0, score_columns()}, {0, (steps() + 1) / 2}},
+                 kind + "rk"); // tile, step of two, 8 keys, two steps
+    const Expr step = d[3] * 2 + d[1];
+    RDom domain = d;
+    if (steps() % 2 != 0) {
+        domain.where(step < steps());
+    }
+    chunk->key_fragments = func(kind, "key_fragments");
+    chunk->key_fragments(vars({n_, nt_}, true)) = device_call(
+        "load_matrices", {r.key, key_at_(at({n_ % 2}, false)) + keys, nt_ * (piece * row_bytes) + n_ / 2 * (k_.keys * row_bytes)});
+    Expr token = chunk->key_fragments(at({d[3], d[2]}, true)), query = r.query + (d[0] * steps() + step) * words_a;
+    if (!s_.keeps_query) {
+        chunk->query_fragments = func(kind, "query_fragments");
+        chunk->query_fragments(vars({kt_, mt_}, true)) = load_query(kt_, mt_, mt_ * 2 + kt_ % 2, is_sent);
+        query = r.query + (d[0] * 2 + d[1]) * words_a;
+        token = token + chunk->query_fragments(at({step, d[0]}, true));
+    }
+    chunk->scores = func(kind, "scores");
+    chunk->scores(vars({}, true)) = 0;
+    chunk->scores(vars({}, true)) +=
+        warp_product(*k_.product, r.scores + (d[0] * score_columns() + d[2]) * sums, query, r.key + d[1] * words_b, step == 0, token);
+    chunk->stages.push_back({chunk->scores, {}, {d[0], d[1], d[2], d[3]}});
+    chunk->scores_of_pair = d[2];
+    chunk->scores_of_steps = d[3];
+}
+
+// The logit of register i of 8 keys nt, in natural registers of the scores.
+void WarpTilesBuilder::define_logits(Func logits, const Expr &number, const Func &unit, const WarpChunk &chunk) {
+    const int slot = s_.registers.scores;
+    const Expr score =
+        device_call("get", {slot + (mt_ * score_columns() + nt_) * k_.product->sums_of_lane() + i_}, chunk.scores(at({}, true))) *
+        unit(at({}, true));
+    const Expr key = score_key(number), existing_key = min(key, f_.inputs().seq_len_kv - 1), q = query_of(half_row(i_ / 2, mt_));
+    Exprs pairs;
+    for (const PairTensor &tensor : f_.logits().pair_tensors()) {
+        pairs.push_back(tensor.at(existing_key, q, s_.h, s_.b));
+    }
+    const Row row = s_.row_bounds.at({i_ / 2, mt_, s_.lane, s_.w, s_.qt, s_.b}, q);
+    logits(vars({i_, nt_, mt_}, true)) = f_.logits().logit(score, row, key, s_.h, s_.b, pairs, chunk.masked);
+}
+
+// References, probs and what acc is multiplied by. Returns what says that all of it is in registers.
+Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &number, Func logits, WarpChunk *chunk) {
+    const WarpTilesStages::Registers &r = s_.registers;
+    const int tiles = k_.tiles, columns = score_columns();
+    const std::vector<std::pair<Var, int>> of_rows = {{q2_, 2}, {mt_, tiles}}, of_scores = {{i_, 4}, {nt_, columns}, {mt_, tiles}};
+    Func unit = func(kind, "unit"), row_max = func(kind, "row_max"), before = func(kind, "reference_before"),
+         reference = func(kind, "row_reference"), rescale = func(kind, "rescale"), kept = func(kind, "reference_kept"),
+         probs = func(kind, "probs");
+    unit(vars({}, true)) = device_call("get", {r.unit}, chunk->scores(at({}, true)));
+    add(&chunk->stages, unit);
+    define_logits(logits, number, unit, *chunk);
+    add(&chunk->stages, logits, of_scores);
+    const Softmax &softmax = f_.softmax();
+    const Exprs row = at({q2_, mt_}, true);
+    const RDom keys(0, 2, 0, columns, kind + "keys");
+    row_max(vars({q2_, mt_}, true)) = row_reference_floor;
+    row_max(vars({q2_, mt_}, true)) = f_.numerics().larger(row_max(row), logits(at({q2_ * 2 + keys.x, keys.y, mt_}, true)));
+    chunk->stages.push_back({row_max, of_rows, {keys.x, keys.y}});
+    before(vars({q2_, mt_}, true)) = device_call("get", {r.reference + mt_ * 2 + q2_}, c_ * 0);
+    add(&chunk->stages, before, of_rows);
+    reference(vars({q2_, mt_}, true)) =
+        f_.numerics().larger(before(row), softmax.reference(f_.numerics().max_over_lanes(row_max(row), 4, 1)));
+    add(&chunk->stages, reference, of_rows);
+    rescale(vars({q2_, mt_}, true)) = softmax.rescaling(before(row) - reference(row));
+    add(&chunk->stages, rescale, of_rows);
+    kept(vars({q2_, mt_}, true)) = device_call("set", {r.reference + mt_ * 2 + q2_, reference(row)});
+    add(&chunk->stages, kept, of_rows);
+    probs(vars({i_, nt_, mt_}, true)) = softmax.power(logits(at({i_, nt_, mt_}, true)) - reference(at({i_ / 2, mt_}, true)));
+    add(&chunk->stages, probs, of_scores);
+    return define_probs(kind, rescale, kept, probs, chunk);
+}
+
+// Probs as words, the sums of rows before they are rounded, and acc in the unit of the new reference.
+Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &rescale, const Func &kept, const Func &probs, WarpChunk *chunk) {
+    const WarpTilesStages::Registers &r = s_.registers;
+    const int tiles = k_.tiles, words = k_.product->words_of_a(), of_acc = s_.columns_of_acc() * k_.product->sums_of_lane();
+    Func packs = func(kind, "probs_packed"), rescaled = func(kind, "rescaled"), exact = func(kind, "exact_sum"),
+         exact_kept = func(kind, "exact_sum_kept");
+    const auto prob = [&](int j) { return probs(at({word_ % 2 * 2 + j, kt_ * 2 + word_ / 2, mt_}, true)); };
+    packs(vars({word_, kt_, mt_}, true)) =
+        device_call("set_word", {r.probs + (mt_ * key_steps() + kt_) * words + word_, packed(*k_.product, prob(0), prob(1))});
+    add(&chunk->stages, packs, {{word_, words}, {kt_, key_steps()}, {mt_, tiles}});
+    Expr token = 0;
+    for (int mt = 0; mt < tiles; mt++) {
+        token = token + device_call("scale", {acc_slot(mt, 0), of_acc, rescale(at({0, mt}, true)), rescale(at({1, mt}, true))});
+        for (int i = 0; i < words * key_steps(); i++) {
+            token = token + packs(at({i % words, i / words, mt}, true));
+        }
+        token = token + kept(at({0, mt}, true)) + kept(at({1, mt}, true));
+    }
+    if (s_.sums_exactly) {
+        const RDom keys(0, 2, 0, score_columns(), kind + "summed");
+        const Exprs row = at({q2_, mt_}, true);
+        exact(vars({q2_, mt_}, true)) = device_call("get", {r.exact + mt_ * 2 + q2_}, c_ * 0) * rescale(row);
+        exact(vars({q2_, mt_}, true)) += probs(at({q2_ * 2 + keys.x, keys.y, mt_}, true));
+        chunk->stages.push_back({exact, {{q2_, 2}, {mt_, tiles}}, {keys.x, keys.y}});
+        exact_kept(vars({q2_, mt_}, true)) = device_call("set", {r.exact + mt_ * 2 + q2_, exact(row)});
+        add(&chunk->stages, exact_kept, {{q2_, 2}, {mt_, tiles}});
+        for (int row_of_lane = 0; row_of_lane < 2 * tiles; row_of_lane++) {
+            token = token + exact_kept(at({row_of_lane % 2, row_of_lane / 2}, true));
+        }
+    }
+    rescaled(vars({}, true)) = token;
+    add(&chunk->stages, rescaled);
+    return rescaled;
+}
+
+// acc += probs . value, and the sums of rows += probs . ones: so they are those of the rounded probs.
+void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk) {
+    const WarpTilesStages::Registers &r = s_.registers;
+    const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
+    const int columns = s_.columns_of_acc();
+    Func row_sums = func(kind, "row_sum");
+    const RDom k(0, k_.tiles, 0, key_steps(), kind + "ro");
+    row_sums(vars({}, true)) = after;
+    row_sums(vars({}, true)) += warp_product(*k_.product, r.acc + (k.x * columns + columns - 1) * sums,
+                                             r.probs + (k.x * key_steps() + k.y) * words_a, r.ones, 0, c_ * 0);
+    chunk->stages.push_back({row_sums, {}, {k.x, k.y}});
+    const RDom d({{0, k_.tiles}, {0, 2}, {0, dv_ / (2 * piece)}, {0, key_steps()}},
+                 kind + "rv"); // tile, 8 of 16 columns, 16 columns, keys
+    chunk->value_fragments = func(kind, "value_fragments");
+    chunk->value_fragments(vars({n_, kt_}, true)) =
+        device_call("load_transposed",
+                    {r.value, value_at_(at({n_ % 4}, false)) + values, kt_ * (depth() * row_bytes) + n_ / 4 * (k_.keys * row_bytes)});
+    chunk->acc = func(kind, "acc");
+    chunk->acc(vars({}, true)) = row_sums(at({}, true));
+    chunk->acc(vars({}, true)) +=
+        warp_product(*k_.product, r.acc + (d[0] * columns + d[2] * 2 + d[1]) * sums, r.probs + (d[0] * key_steps() + d[3]) * words_a,
+                     r.value + d[1] * words_b, 0, chunk->value_fragments(at({d[2], d[3]}, true)));
+    chunk->stages.push_back({chunk->acc, {}, {d[0], d[1], d[2], d[3]}});
+    chunk->acc_of_pair = d[2];
+}
+
+} // namespace polyhead::gen

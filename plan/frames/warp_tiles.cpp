@@ -1,0 +1,68 @@
+// The frame "warp tiles": attention by products that the warps of a GPU make.
+#include <algorithm>
+
+#include "../../contract/dtypes.h"
+#include "../../contract/problem.h"
+#include "frame.h"
+#include "limits.h"
+
+namespace polyhead::gen {
+namespace {
+
+constexpr int bytes_of_copy = 16, panel_columns = 64, stages_of_copies = 2;
+
+int shared_bytes(const Tiling &t, const Problem &p, const Product &product) {
+    const int columns_q = (p.head_dim + panel_columns - 1) / panel_columns, columns_v = (p.head_dim_v + panel_columns - 1) / panel_columns;
+    const int rows = t.row_groups * t.thread_rows * product.m, row_bytes = panel_columns * contract::dtype_bytes(p.dtype);
+    return row_bytes * (columns_q * rows + stages_of_copies * t.kv_tile * (columns_q + columns_v));
+}
+
+class WarpTiles : public Frame {
+public:
+    const char *name() const override { return "warp_tiles"; }
+    int schedule_version() const override { return 1; }
+    KnobUser knob_user() const override { return KnobUser::warp_tiles; }
+    bool multiplies_by_warps() const override { return true; }
+
+    // Query, key and value as they are stored, in rows of whole matrices.
+    bool serves(const Problem &p, const Machine &machine) const override {
+        const Product *product = machine.warp_product(p.dtype);
+        const bool stored = contract::by_heads(p) && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
+                            p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
+        const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
+        return product && contract::computes_out(p) && stored && only_out && p.page_size == 0 && p.head_dim % product->k == 0 &&
+               p.head_dim_v % product->k == 0 && std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
+    }
+    bool wanted(const Problem &, const Machine &, bool) const override { return true; }
+
+    // Two tiles of 16 rows of a warp: with one, loads of fragments take longer than the products. With head dims above 64 scores and acc
+    // leave registers for fewer keys.
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &) const override {
+        const bool wide = std::max(p.head_dim, p.head_dim_v) > panel_columns;
+        fill(t->thread_rows, 2);
+        fill(t->row_groups, 4);
+        fill(t->kv_tile, wide ? 32 : 64);
+        fill(t->load_width, bytes_of_copy / contract::dtype_bytes(p.dtype));
+    }
+
+    std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const Product &product = *machine.warp_product(p.dtype);
+        const int64_t sums = int64_t(t.thread_rows) * (t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane();
+        return first_of(
+            {at_most("a block's tiles", shared_bytes(t, p, product), machine.shared_on_request(), "bytes of shared memory"),
+             at_most("scores and sums of a thread (thread_rows x (kv_tile + head_dim_v) / 2)", sums, most_thread_sums, "registers")});
+    }
+    void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
+
+private:
+    static constexpr int most_head_dim = 128;
+};
+
+} // namespace
+
+const Frame &warp_tiles_frame() {
+    static const WarpTiles frame;
+    return frame;
+}
+
+} // namespace polyhead::gen

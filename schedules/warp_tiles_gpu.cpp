@@ -1,0 +1,121 @@
+// GPU schedule of the frame "warp tiles".
+#include "schedules.h"
+
+#include "../generators/frames/warp_tiles.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+using Halide::LoopLevel;
+using Halide::MemoryType;
+using Halide::RVar;
+using Halide::Var;
+
+namespace {
+
+void place(const ThreadStage &stage, const LoopLevel &level) {
+    Func f = stage.func;
+    f.compute_at(level).store_in(MemoryType::Stack);
+    for (const auto &[var, extent] : stage.dims) {
+        f.bound(var, 0, extent).unroll(var);
+    }
+    if (!stage.update.empty()) {
+        Halide::Stage update = f.update();
+        std::vector<Halide::VarOrRVar> order;
+        for (const RVar &loop : stage.update) {
+            order.emplace_back(loop);
+        }
+        for (const auto &[var, extent] : stage.dims) {
+            order.emplace_back(var);
+        }
+        if (order.size() > 1) {
+            update.reorder(order);
+        }
+        for (const Halide::VarOrRVar &loop : order) {
+            update.unroll(loop);
+        }
+    }
+}
+
+// The loop over keys with lost values is skipped where there are none.
+void schedule_mended(WarpChunk &chunk, const LoopLevel &level) {
+    chunk.mended.compute_at(level).store_in(MemoryType::Stack);
+    Halide::Stage update = chunk.mended.update();
+    std::vector<Halide::VarOrRVar> order(chunk.mends.begin(), chunk.mends.end());
+    order.insert(order.end(), {chunk.mended_key, chunk.mended_once});
+    update.reorder(order).never_partition_all();
+    for (const RVar &loop : chunk.mends) {
+        update.unroll(loop);
+    }
+    for (const ThreadStage &stage : chunk.mending) {
+        place(stage, LoopLevel(chunk.mended, chunk.mended_once));
+    }
+    const std::vector<Var> of_value = chunk.lost_value.args();
+    chunk.lost_value.compute_at(LoopLevel(chunk.mended, chunk.mended_key))
+        .store_in(MemoryType::Stack)
+        .unroll(of_value[0])
+        .unroll(of_value[1]);
+}
+
+} // namespace
+
+// Blocks over (tile, h, b), threads over (lane, warp). Everything is inside of the loops over threads: the loop over chunks is one of a
+// thread, and barriers are calls.
+void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
+    const Halide::RDom &w = s.written;
+    Func out = o.func;
+    out.gpu_blocks(out.args().back());
+    out.update()
+        .allow_race_conditions()
+        .reorder(w[0], w[1], w[2], w[3], w[4], w[5], w[6], o.h, o.b)
+        .unroll(w[0])
+        .unroll(w[1])
+        .unroll(w[2])
+        .unroll(w[3])
+        .gpu_threads(w[4], w[5])
+        .gpu_blocks(w[6], o.h, o.b)
+        .never_partition_all();
+    const LoopLevel thread(out, RVar(w[4]));
+    for (Func f : s.of_tile) {
+        f.compute_at(thread).store_in(MemoryType::Stack);
+    }
+    for (Func f : s.row_bounds.funcs()) {
+        const std::vector<Var> row = f.args();
+        f.compute_at(thread)
+            .store_in(MemoryType::Stack)
+            .bound_extent(row[0], 2)
+            .bound_extent(row[1], s.blocking.tiles)
+            .unroll(row[0])
+            .unroll(row[1]);
+    }
+    for (const ThreadStage &stage : s.before) {
+        place(stage, thread);
+    }
+    for (const ThreadStage &stage : s.after) {
+        place(stage, thread);
+    }
+    s.acc.compute_at(thread).store_in(MemoryType::Stack);
+    int update = 0;
+    for (WarpChunk &chunk : s.chunks) {
+        s.acc.update(update++).never_partition_all();
+        const LoopLevel level(s.acc, RVar(chunk.domain.x));
+        for (const ThreadStage &stage : chunk.stages) {
+            place(stage, level);
+        }
+        chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
+        if (chunk.query_fragments.defined()) {
+            const std::vector<Var> of_step = chunk.query_fragments.args();
+            chunk.query_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_steps)).store_in(MemoryType::Stack);
+            chunk.query_fragments.bound_extent(of_step[0], 2)
+                .bound_extent(of_step[1], s.blocking.tiles)
+                .unroll(of_step[0])
+                .unroll(of_step[1]);
+        }
+        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
+        if (chunk.masked) {
+            schedule_mended(chunk, level);
+        }
+    }
+}
+
+} // namespace polyhead::gen

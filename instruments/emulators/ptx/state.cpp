@@ -39,12 +39,12 @@ std::vector<CUcontext> &context_stack() {
 
 namespace {
 
-thread_local int depth = 0; // of functions of the API that call each other
+thread_local int entered = 0; // of functions of the API that call each other
 
 }
 
 Called::Called(const char *name) {
-    if (depth++ > 0) {
+    if (entered++ > 0) {
         return;
     }
     State &s = state();
@@ -54,7 +54,7 @@ Called::Called(const char *name) {
 }
 
 Called::~Called() {
-    --depth;
+    --entered;
 }
 
 CUcontext current_context() {
@@ -152,7 +152,7 @@ CUgraph_st *State::capture_of(CUstream stream) {
 }
 
 CUresult State::refuse_in_capture(const char *function) {
-    if (depth > 1) {
+    if (entered > 1) {
         return CUDA_SUCCESS; // a part of another function, which is allowed
     }
     bool any = false;

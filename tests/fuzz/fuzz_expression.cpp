@@ -15,6 +15,7 @@
 
 #include "contract/expression_text.h"
 #include "generators/expressions/values.h"
+#include "generators/random_words.h"
 #include "plan/language/expression.h"
 #include "sentence.h"
 

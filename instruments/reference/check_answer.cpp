@@ -72,6 +72,11 @@ bool may_round_query(const Problem &p, const polyhead_args &args) {
     return p.int8_cache != 0 && num_rows(args) <= few;
 }
 
+// Normalised heads, like the projected ones of mha, may wait for their products in 16 bits.
+bool rounds_heads(const Problem &p) {
+    return is_16_bit(p.dtype) && (is_mha(p) || contract::normalises(p));
+}
+
 double out_tolerance(const Problem &p, double reference, double max_value, const PlainError &plain, bool rounds_query) {
     return rounds_query && !is_16_bit(p.dtype) ? int8_tolerance(reference, max_value, plain.in_f32)
            : is_16_bit(p.dtype)                ? tolerance_16_bit(p.dtype, reference, max_value, plain, is_mha(p))
@@ -119,7 +124,9 @@ public:
         const int64_t first = (b * p_.num_heads + h) * rows_;
         PlainErrors errors(additive());
         for (int64_t q : expected_.rows_of(p_, b, h)) {
-            errors.add(expected_.truth.largest[first + q], error_of_scores(&Answer<float>::lse, first + q, expected_.truth.lse[first + q]));
+            errors.add(
+                expected_.truth.largest[first + q],
+                std::max(rounding_of_heads(b, h, q), error_of_scores(&Answer<float>::lse, first + q, expected_.truth.lse[first + q])));
         }
         for (int64_t q : expected_.rows_of(p_, b, h)) {
             const int64_t i = first + q;
@@ -145,9 +152,12 @@ public:
         PlainErrors errors(additive() && !before_masks);
         for (int64_t q : expected_.rows_of(p_, b, h)) {
             errors.add(expected_.truth.largest[first + q], p_.scores == POLYHEAD_WEIGHTS ? rounding(b, h, q) : 0.0);
+            const double of_heads = rounding_of_heads(b, h, q);
             for (int64_t n = 0; n < keys_; n++) {
                 const int64_t i = (first + q) * keys_ + n;
-                errors.add(logit(q, i), skipped(n) ? 0.0 : error_of_scores(&Answer<float>::scores, i, expected_.truth.scores[i]));
+                const double truth = expected_.truth.scores[i], of_score = p_.scores == POLYHEAD_WEIGHTS ? truth * (1 - truth) : 1;
+                errors.add(logit(q, i),
+                           skipped(n) ? 0.0 : std::max(of_heads * of_score, error_of_scores(&Answer<float>::scores, i, truth)));
             }
         }
         std::vector<uint8_t> seen;
@@ -175,12 +185,14 @@ public:
     void judge_weights_mean(int64_t b) {
         PlainErrors errors(additive());
         for (int64_t q : expected_.rows_of(p_, b, 0)) {
-            double error = 0;
+            double error = 0, of_heads = 0;
             for (int64_t h = 0; h < p_.num_heads; h++) {
                 error += rounding(b, h, q) / p_.num_heads;
+                of_heads = std::max(of_heads, rounding_of_heads(b, h, q));
             }
             for (int64_t i = (b * rows_ + q) * keys_; i < (b * rows_ + q + 1) * keys_; i++) {
-                error = std::max(error, error_of_scores(&Answer<float>::weights_mean, i, expected_.truth.weights_mean[i]));
+                const double truth = expected_.truth.weights_mean[i];
+                error = std::max({error, of_heads * truth * (1 - truth), error_of_scores(&Answer<float>::weights_mean, i, truth)});
             }
             errors.add(largest_logit_of_heads(b, q), error);
         }
@@ -256,6 +268,12 @@ private:
     // to first order; in out, weights that are wrong alike cancel.
     double rounding(int64_t b, int64_t h, int64_t q) const {
         const double change = additive() ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
+        return std::isfinite(change) ? std::min(change, 1.0) : 0.0;
+    }
+    // Of heads that are rounded to 16 bits, into a logit, to first order. The roundings of the plain formula may cancel by luck where few
+    // rows of a head see a key.
+    double rounding_of_heads(int64_t b, int64_t h, int64_t q) const {
+        const double change = rounds_heads(p_) ? half_unit(p_.dtype) * expected_.truth.of_heads[(b * p_.num_heads + h) * rows_ + q] : 0.0;
         return std::isfinite(change) ? std::min(change, 1.0) : 0.0;
     }
     bool additive() const { return adds_tensors(p_); }
@@ -334,8 +352,7 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
     plain.query = rounds_query ? query.view : args.query;
     for (int quarter = 0; quarter < orders; quarter++) {
         expected.plain.push_back(evaluate<float>(p, plain, subject.weights, rows, {p.dtype, Rounded::everything, quarter}));
-        // normalised heads, like the projected ones of mha, may wait for their products in 16 bits
-        const Evaluation of_scores{is_mha(p) || contract::normalises(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter};
+        const Evaluation of_scores{rounds_heads(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter};
         expected.plain_scores.push_back(is_16_bit(p.dtype) ? evaluate<float>(p, plain, subject.weights, rows, of_scores)
                                                            : expected.plain.back());
         if (is_16_bit(p.dtype) && p.cache != 0) { // heads that are kept as floats do not cancel the rounding of the cache by luck

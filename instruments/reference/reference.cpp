@@ -28,6 +28,7 @@ template <class Real> Answer<Real> make_answer(const Problem &p, const polyhead_
     answer.rounding.assign(rows, 0.0);
     answer.spread.assign(rows, 0.0);
     answer.products.assign(rows, 0.0);
+    answer.of_heads.assign(rows, 0.0);
     answer.scores.assign(p.scores != POLYHEAD_NO_SCORES ? rows * keys : 0, Real(0));
     answer.weights_mean.assign(p.weights_mean != 0 ? rows / static_cast<size_t>(p.num_heads) * keys : 0, Real(0));
     return answer;
@@ -43,6 +44,7 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     answer.rounding[index] = row.rounding;
     answer.spread[index] = row.spread;
     answer.products[index] = row.products;
+    answer.of_heads[index] = row.of_heads;
     if (!answer.scores.empty()) {
         std::copy(row.scores.begin(), row.scores.end(), answer.scores.begin() + index * static_cast<int64_t>(row.scores.size()));
     }

@@ -15,14 +15,16 @@ using RowSets = std::vector<std::vector<int64_t>>;
 
 // Dense results in the order of the tensors' shapes; rows that were not asked for stay 0.
 template <class Real> struct Answer {
-    std::vector<Real> out;          // sdpa [B,H,T_q,d_v], mha [B,T_q,D], linear [M,N]
-    std::vector<Real> lse;          // [B,H,T_q]; natural logarithm; empty for linear
-    std::vector<double> max_value;  // per row of out: largest |gate * value| that it attends to (mha: projected, over all heads)
-    std::vector<uint8_t> empty;     // [B,H,T_q]: 1 where the row sees no key
-    std::vector<double> largest;    // [B,H,T_q]: absolute value of the largest logit of the row
-    std::vector<double> rounding;   // [B,H,T_q]: change of a weight, to first order and relative, by rounding of the logits to f32
-    std::vector<double> spread;     // [B,H,T_q]: sum of weight * (1 - weight)
-    std::vector<double> products;   // [B,H,T_q]: root of the sum of (weight * largest |value| of the key)^2, times |gate|
+    std::vector<Real> out;         // sdpa [B,H,T_q,d_v], mha [B,T_q,D], linear [M,N]
+    std::vector<Real> lse;         // [B,H,T_q]; natural logarithm; empty for linear
+    std::vector<double> max_value; // per row of out: largest |gate * value| that it attends to (mha: projected, over all heads)
+    std::vector<uint8_t> empty;    // [B,H,T_q]: 1 where the row sees no key
+    std::vector<double> largest;   // [B,H,T_q]: absolute value of the largest logit of the row
+    std::vector<double> rounding;  // [B,H,T_q]: change of a weight, to first order and relative, by rounding of the logits to f32
+    std::vector<double> spread;    // [B,H,T_q]: sum of weight * (1 - weight)
+    std::vector<double> products;  // [B,H,T_q]: root of the sum of (weight * largest |value| of the key)^2, times |gate|
+    std::vector<double>
+        of_heads; // [B,H,T_q]: what rounding each entry of query and key by a part of itself brings into a logit, as its multiple
     std::vector<Real> scores;       // [B,H,T_q,T_kv] at the stage of the problem, or nothing
     std::vector<Real> weights_mean; // [B,T_q,T_kv], or nothing
     // [B,H_kv,T,d] and [B,H_kv,T,d_v]: what a layer puts into its caches, in the order of cache_tensors; or nothing.

@@ -362,6 +362,22 @@ template <class Real> bool RowAttention<Real>::softmax(int64_t h) {
     return true;
 }
 
+template <class Real> double RowAttention<Real>::rounding_of_heads(const Real *query, const HeadKeys<Real> &keys) const {
+    std::vector<double> squares(seen_.size(), 0.0);
+    for (int64_t d = 0; d < p_.head_dim; d++) {
+        const Real *key = keys.key_transposed.row(d);
+        for (size_t n = 0; n < squares.size(); n++) {
+            const double product = static_cast<double>(query[d]) * key[n];
+            squares[n] += seen_[n] != 0 ? 2 * product * product : 0.0;
+        }
+    }
+    double mean = 0;
+    for (size_t n = 0; n < squares.size(); n++) {
+        mean += squares[n] > 0 ? static_cast<double>(logits_[n] / row_sum_) * std::sqrt(squares[n]) : 0.0;
+    }
+    return std::abs(static_cast<double>(scale_)) * mean;
+}
+
 template <class Real>
 const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q,
                                                   Real *out) {
@@ -372,7 +388,7 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     result_.largest = result_.empty ? 0 : result_.largest;
     result_.rounding = result_.empty ? 0 : result_.rounding;
     result_.spread = result_.empty ? 0 : result_.spread;
-    result_.products = 0;
+    result_.products = result_.of_heads = 0;
     std::fill(out, out + head_dim_v, Real(0));
     std::vector<Real> &probs = logits_;
     const bool rounds = is_16_bit(storage_), wants_weights = p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0;
@@ -391,6 +407,9 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     for (int64_t n = 0; n < keys.keys(); n++) {
         const double product = seen_[n] != 0 ? static_cast<double>(probs[n] / row_sum_) * keys.max_value[n] : 0;
         result_.products += product * product;
+    }
+    if (std::is_same_v<Real, double> && is_16_bit(p_.dtype)) { // of the truth alone
+        result_.of_heads = rounding_of_heads(query, keys);
     }
     if (rounds) {
         for (Real &prob : probs) {

@@ -24,12 +24,14 @@ template <class Real> struct HeadKeys {
 // The results of a row beside its entries of out.
 template <class Real> struct RowResult {
     Real lse;
-    double max_value;         // largest |value| that the row attends to, times |gate|
-    double largest;           // absolute value of the largest logit, the sink included; 0 for a row that sees no key
-    double rounding;          // change of a weight, relative, when logits are rounded to f32 twice: for the sum and for the weight
-    double spread;            // sum of weight * (1 - weight): 0 where one key has all the weight, up to 1 where many share it
-    double products;          // root of the sum over keys of (weight * largest |value| of the key)^2, times |gate|
-    bool empty;               // it sees no key
+    double max_value; // largest |value| that the row attends to, times |gate|
+    double largest;   // absolute value of the largest logit, the sink included; 0 for a row that sees no key
+    double rounding;  // change of a weight, relative, when logits are rounded to f32 twice: for the sum and for the weight
+    double spread;    // sum of weight * (1 - weight): 0 where one key has all the weight, up to 1 where many share it
+    double products;  // root of the sum over keys of (weight * largest |value| of the key)^2, times |gate|
+    double of_heads;  // what rounding each entry of query and key by a part of itself brings into a logit, as a multiple of this part;
+                      // mean over keys, by their weights
+    bool empty;       // it sees no key
     std::vector<Real> scores; // of the stage that the problem has as an output; empty if none
     std::vector<Real> weights;
 };
@@ -104,6 +106,8 @@ private:
     void make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q);
     void apply_expression(int64_t b, int64_t h, int64_t q);
     void keep_scores(int32_t stage);
+    // Of the probs that softmax() left.
+    double rounding_of_heads(const Real *query, const HeadKeys<Real> &keys) const;
     // Turns the logits into probs; false when no key is seen.
     bool softmax(int64_t h);
 

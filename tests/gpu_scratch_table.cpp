@@ -79,7 +79,7 @@ TEST_CASE("gpu scratch: what a call asks for on the device is what it says, ever
             }
         }
     }
-    CHECK((splits > 0 || device.api() == Api::vulkan));
+    check_some(splits, "splits of keys", device);
 }
 
 TEST_CASE("gpu scratch: keys behind the longest valid one take no memory where the lengths are on the host") {

@@ -27,7 +27,7 @@ public:
     // The arguments, with outputs in memory that nothing else uses as long as it exists.
     using Memory = std::vector<std::vector<unsigned char>>;
     polyhead_args args(Memory *memory) const;
-    std::string name() const { return test::describe(subject_.subject().problem, inputs_.shape()); }
+    std::string name() const { return subject_.subject().name + ", " + test::describe(subject_.subject().problem, inputs_.shape()); }
     const Problem &problem() const { return subject_.subject().problem; }
 
 private:

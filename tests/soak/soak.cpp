@@ -19,6 +19,7 @@
 #include "../../runtime/memory/memory.h"
 #include "cases.h"
 #include "gauges.h"
+#include "instruments/calls/call_tensors.h"
 
 // The N-th allocation of kernel memory from now fails, in whatever thread it falls; 0: none. Kernels and packed weights take their memory
 // by this function of the C library.
@@ -104,6 +105,15 @@ void call(Soak &soak, Random &random) {
     }
 }
 
+polyhead_tensor &any_output(polyhead_args *args) {
+    for (const test::CallTensor &output : test::outputs_of(args->op)) {
+        if ((args->*output.tensor).data) {
+            return args->*output.tensor;
+        }
+    }
+    return args->out;
+}
+
 void refused_call(Soak &soak, Random &random) {
     const Case &one = any_case(soak, random);
     Case::Memory memory;
@@ -122,8 +132,8 @@ void refused_call(Soak &soak, Random &random) {
     case 3:
         args.op = args.op == POLYHEAD_LINEAR ? POLYHEAD_SDPA : POLYHEAD_LINEAR;
         break;
-    default:
-        args.out = args.query;
+    default: // out is an input of gradients
+        any_output(&args) = args.query;
     }
     const Case::Memory before = memory;
     const Injected injected;

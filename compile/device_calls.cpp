@@ -92,22 +92,22 @@ private:
     }
 };
 
+Calls calls_of(const Stmt &lowered) {
+    Calls calls;
+    if (lowered.defined()) {
+        lowered.accept(&calls);
+    }
+    return calls;
+}
+
 } // namespace
 
 CallCounts count_device_calls(const Stmt &lowered) {
-    Calls calls;
-    if (lowered.defined()) {
-        lowered.accept(&calls);
-    }
-    return calls.counts;
+    return calls_of(lowered).counts;
 }
 
 int device_shared_bytes(const Stmt &lowered) {
-    Calls calls;
-    if (lowered.defined()) {
-        lowered.accept(&calls);
-    }
-    return calls.shared_bytes;
+    return calls_of(lowered).shared_bytes;
 }
 
 Halide::Module with_device_instructions(const Halide::Module &module, const Stmt &lowered) {

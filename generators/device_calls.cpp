@@ -22,6 +22,11 @@ Expr call_of(const std::string &name, const std::string &expected, std::vector<E
     return Halide::Internal::Call::make(type_of(result), device_call_prefix + name, arguments, Halide::Internal::Call::Extern);
 }
 
+// Of a call of which there is one for each type that is multiplied.
+std::string of_type(const char *name, const Product &product) {
+    return std::string(name) + (product.a == Number::bf16 ? "_bf16" : "_f16");
+}
+
 } // namespace
 
 Expr device_call(const std::string &name, std::vector<Expr> arguments, const Expr &after) {
@@ -36,11 +41,11 @@ Expr warp_product(const Product &product, const Expr &sums, const Expr &a, const
 
 Expr made_finite(const Product &product, const Expr &address, const Expr &whether, const Expr &after) {
     const Expr asked = Halide::cast<int32_t>(whether);
-    return device_call(product.a == Number::bf16 ? "make_finite_bf16" : "make_finite_f16", {address, asked}, after);
+    return device_call(of_type("make_finite", product), {address, asked}, after);
 }
 
 Expr packed(const Product &product, const Expr &low, const Expr &high) {
-    return device_call(product.a == Number::bf16 ? "pack_bf16" : "pack_f16", {low, high});
+    return device_call(of_type("pack", product), {low, high});
 }
 
 } // namespace polyhead::gen

@@ -134,12 +134,7 @@ polyhead_status run_completed(const KernelTable &kernel, const polyhead_variant 
 
 polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                             const Resources &resources) noexcept {
-    if (!args.device) {
-        return run_completed(kernel, variant, args, shape, resources);
-    }
-    polyhead_status status = success();
-    const EnteredDevice entered(args.device, &status);
-    return entered ? run_completed(kernel, variant, args, shape, resources) : status;
+    return run_entered(args.device, [&] { return run_completed(kernel, variant, args, shape, resources); });
 }
 
 polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead_args &args, CallMemory *memory) noexcept {

@@ -25,6 +25,14 @@ bool is_batch_row(const Expr &index) {
     return variable && variable->name == batch_row;
 }
 
+void require_int32(const std::string &found, const std::vector<Expr> &exprs) {
+    for (const Expr &one : exprs) {
+        if (!one.defined() || one.type() != Halide::Int(32)) {
+            throw std::invalid_argument(found + " that is not int32");
+        }
+    }
+}
+
 // The scope of a kernel as a source sees it: tensors by name. A source is tried when it is loaded, so nothing here goes wrong later.
 Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTensor> &tensors) {
     Scope scope{s.score, s.b, s.h, s.q, s.kv, s.position, s.seq_len_q, s.seq_len_kv, s.kv_length, nullptr, s.exp, s.tanh, nullptr};
@@ -37,22 +45,15 @@ Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTen
                 throw std::invalid_argument("'" + name + "': found " + std::to_string(index.size()) + " indices, expected " +
                                             std::to_string(tensors[i].rank));
             }
-            for (const Expr &one : index) {
-                if (!one.defined() || one.type() != Halide::Int(32)) {
-                    throw std::invalid_argument("'" + name + "': found an index that is not int32");
-                }
-            }
+            require_int32("'" + name + "': found an index", index);
             return element(i, index);
         }
         throw std::invalid_argument("unknown tensor '" + name + "'; declarations() does not declare it");
     };
     scope.uniform = [uniform = s.uniform](const Expr &seed, const Expr &b, const Expr &h, const Expr &q, const Expr &kv) {
-        for (const Expr &one : {seed, b, h, q, kv}) {
-            if (!one.defined() || one.type() != Halide::Int(32)) {
-                throw std::invalid_argument("uniform: found an argument that is not int32");
-            }
-        }
-        return uniform({seed, b, h, q, kv});
+        const std::vector<Expr> all = {seed, b, h, q, kv};
+        require_int32("uniform: found an argument", all);
+        return uniform(all);
     };
     return scope;
 }

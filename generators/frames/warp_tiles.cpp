@@ -35,17 +35,17 @@ void WarpTilesBuilder::number_registers() {
 
 // What the rows of a tile see of the keys, in chunks.
 void WarpTilesBuilder::define_tile() {
-    const TileRange range(f_, query_of_tile(0), query_of_tile(k_.rows() - 1), s_.b);
-    const bool all_masked = range.begin_some.defined() || f_.logits().excludes_pairs();
+    const TileRange range(f_, query_of(0), query_of(k_.rows() - 1), s_.b);
+    all_masked_ = range.begin_some.defined() || f_.logits().excludes_pairs();
     first_chunk_(s_.qt, s_.b) = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
-    whole_end_(s_.qt, s_.b) = all_masked ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
+    whole_end_(s_.qt, s_.b) = all_masked_ ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
     end_(s_.qt, s_.b) = (range.end_some + k_.keys - 1) / k_.keys;
     length_(s_.qt, s_.b) = f_.visibility().kv_length(s_.b);
     s_.of_tile = {first_chunk_, whole_end_, end_, length_};
 }
 
 void WarpTilesBuilder::define_memory() {
-    memory_(thread()) = device_call("shared_memory", {query_bytes_ + stages_of_copies * (key_bytes_ + value_bytes_)});
+    memory_(thread()) = device_call("shared_memory", {bytes_.all()});
     base_ = own(memory_);
     add(&s_.before, memory_);
     const Expr lane = s_.lane;
@@ -70,20 +70,22 @@ Func WarpTilesBuilder::copies(const std::string &name, int rows, int head_dim, c
     return f;
 }
 
-Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
-    const KeySource &keys = f_.inputs().keys;
+Func WarpTilesBuilder::copy_chunk(const std::string &name, int head_dim, const Expr &to, const Expr &chunk, const Expr &after,
+                                  bool of_chunk, const KeySource::Element &stored) {
+    const auto key = [=](const Expr &row) { return chunk * k_.keys + row; };
     return copies(
-        kind + "key_copy", k_.keys, d_, base_ + key_place(chunk), after, of_chunk,
-        [=](const Expr &row) { return bytes_of(chunk * k_.keys + row); },
-        [=](const Expr &d, const Expr &row) { return keys.stored_key(d, existing(chunk * k_.keys + row), kv_head(), s_.b); });
+        name, k_.keys, head_dim, base_ + to, after, of_chunk, [=](const Expr &row) { return bytes_of(key(row)); },
+        [=](const Expr &d, const Expr &row) { return stored(d, existing(key(row)), kv_head(), s_.b); });
+}
+
+Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
+    return copy_chunk(kind + "key_copy", d_, key_place(chunk), chunk, after, of_chunk,
+                      [keys = f_.inputs().keys](auto... at) { return keys.stored_key(at...); });
 }
 
 Func WarpTilesBuilder::copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
-    const KeySource &keys = f_.inputs().keys;
-    return copies(
-        kind + "value_copy", k_.keys, dv_, base_ + value_place(chunk), after, of_chunk,
-        [=](const Expr &row) { return bytes_of(chunk * k_.keys + row); },
-        [=](const Expr &d, const Expr &row) { return keys.stored_value(d, existing(chunk * k_.keys + row), kv_head(), s_.b); });
+    return copy_chunk(kind + "value_copy", dv_, value_place(chunk), chunk, after, of_chunk,
+                      [keys = f_.inputs().keys](auto... at) { return keys.stored_value(at...); });
 }
 
 void WarpTilesBuilder::define_start() {
@@ -141,13 +143,11 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
 void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     const Expr whole_end = whole_end_(s_.qt, s_.b), end = end_(s_.qt, s_.b);
-    const TileRange range(f_, query_of_tile(0), query_of_tile(k_.rows() - 1), s_.b);
-    const bool all_masked = range.begin_some.defined() || f_.logits().excludes_pairs();
-    if (!all_masked) {
+    if (!all_masked_) {
         add_chunk("whole_", all, whole_end, Expr(c_), false);
     }
     const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
-    add_chunk("masked_", all_masked ? all : min(all, most), end - whole_end, whole_end + c_, true);
+    add_chunk("masked_", all_masked_ ? all : min(all, most), end - whole_end, whole_end + c_, true);
 }
 
 void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
@@ -185,7 +185,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
         define_seen(kind, logits, chunk);
         define_mended(kind, number, chunk);
     }
-    s_.acc(thread()) += (chunk->masked ? chunk->mended : chunk->acc)(at_domain(*chunk));
+    s_.acc(thread()) += (chunk->masked ? chunk->mended : chunk->acc)(at({chunk->domain.x}, false));
 }
 int WarpTilesStages::columns_of_acc() const {
     return head_dim_v / WarpTilesBuilder::piece + 1;
@@ -197,7 +197,7 @@ WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTi
     s.blocking = blocking;
     s.head_dim_v = p.head_dim_v;
     // Fragments of 64 entries of query fit into the registers beside scores and acc.
-    s.keeps_query = p.head_dim <= WarpTilesBuilder::panel;
+    s.keeps_query = p.head_dim <= warp_tiles_panel;
     s.sums_exactly = p.lse != 0 || p.sinks != 0;
     WarpTilesBuilder(formulas, &s).build();
     return s;

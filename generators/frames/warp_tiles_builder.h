@@ -1,15 +1,15 @@
 // What makes the stages of the frame "warp tiles": the tile of a block, the products of a chunk, the values that are not finite.
 #pragma once
 
+#include "../../plan/frames/warp_tiles.h"
 #include "warp_tiles.h"
 
 namespace polyhead::gen {
 
 class WarpTilesBuilder {
 public:
-    static constexpr int piece = 8;       // elements of one copy, columns of a matrix that is loaded
-    static constexpr int row_bytes = 128; // of a panel of 64 columns in shared memory
-    static constexpr int panel = 64, stages_of_copies = 2;
+    static constexpr int piece = 8; // elements of one copy, columns of a matrix that is loaded
+    static constexpr int row_bytes = warp_tiles_row_bytes;
 
     using Expr = Halide::Expr;
     using Func = Halide::Func;
@@ -17,8 +17,7 @@ public:
 
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
         : f_(formulas), s_(*stages), k_(stages->blocking), d_(formulas.problem().head_dim), dv_(formulas.problem().head_dim_v),
-          query_bytes_(panels(d_) * k_.rows() * row_bytes), key_bytes_(panels(d_) * k_.keys * row_bytes),
-          value_bytes_(panels(dv_) * k_.keys * row_bytes) {}
+          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_)) {}
 
     void build();
 
@@ -29,7 +28,9 @@ private:
     const AttentionFormulas &f_;
     WarpTilesStages &s_;
     const WarpTilesBlocking &k_;
-    int d_, dv_, query_bytes_, key_bytes_, value_bytes_;
+    int d_, dv_;
+    WarpTilesBytes bytes_;
+    bool all_masked_ = false; // no chunk is seen as a whole
     Var i_{"i"}, nt_{"nt"}, mt_{"mt"}, q2_{"q2"}, word_{"word"}, kt_{"kt"}, n_{"n"}, c_{"c"};
     Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, end_{"chunks_end"}, length_{"valid_keys"};
     Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
@@ -41,16 +42,7 @@ private:
     int score_columns() const { return k_.keys / piece; }
 
     Vars thread() const { return {s_.lane, s_.w, s_.qt, s_.h, s_.b}; }
-    Vars vars(Vars first, bool of_chunk) const {
-        if (of_chunk) {
-            first.push_back(c_);
-        }
-        for (const Var &v : thread()) {
-            first.push_back(v);
-        }
-        return first;
-    }
-    Exprs at(Exprs first, bool of_chunk) const {
+    template <typename T> std::vector<T> of_thread(std::vector<T> first, bool of_chunk) const {
         if (of_chunk) {
             first.emplace_back(c_);
         }
@@ -59,7 +51,8 @@ private:
         }
         return first;
     }
-    static int panels(int head_dim) { return (head_dim + panel - 1) / panel; }
+    Vars vars(Vars first, bool of_chunk) const { return of_thread(std::move(first), of_chunk); }
+    Exprs at(Exprs first, bool of_chunk) const { return of_thread(std::move(first), of_chunk); }
     // Where a piece of a row lies in a tile of so many rows. The pieces of a row are exchanged, so that 8 rows lie on different banks.
     static Expr place_of(const Expr &row, const Expr &x, int rows) {
         return x / piece * (rows * row_bytes) + row * row_bytes + ((x % piece) ^ (row % piece)) * 16;
@@ -77,7 +70,6 @@ private:
     int acc_slot(int mt, int column) const { return s_.registers.acc + (mt * s_.columns_of_acc() + column) * k_.product->sums_of_lane(); }
 
     void define_tile(); // what its rows see of the keys, in chunks
-    Expr query_of_tile(int row) const { return Halide::min(s_.qt * k_.rows() + row, f_.inputs().seq_len_q - 1); }
 
     void add(std::vector<ThreadStage> *to, const Func &f, std::vector<std::pair<Var, int>> dims = {}) {
         to->push_back({f, std::move(dims), {}});
@@ -99,15 +91,18 @@ private:
         return sum;
     }
 
-    Expr key_place(const Expr &chunk) const { return query_bytes_ + chunk % stages_of_copies * key_bytes_; }
+    Expr key_place(const Expr &chunk) const { return bytes_.query + chunk % warp_tiles_stages * bytes_.key; }
     Expr value_place(const Expr &chunk) const {
-        return query_bytes_ + stages_of_copies * key_bytes_ + chunk % stages_of_copies * value_bytes_;
+        return bytes_.query + warp_tiles_stages * bytes_.key + chunk % warp_tiles_stages * bytes_.value;
     }
 
     // Keys behind the length are not read: they are 0.
     Expr bytes_of(const Expr &key) const { return Halide::select(key < length_(s_.qt, s_.b), 16, 0); }
+    // Of a chunk. kind: of the Func's name.
     Func copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk);
     Func copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk);
+    Func copy_chunk(const std::string &name, int head_dim, const Expr &to, const Expr &chunk, const Expr &after, bool of_chunk,
+                    const KeySource::Element &stored);
     Expr existing(const Expr &key) const { return Halide::max(f_.inputs().keys.row(key), 0); }
 
     void define_start();
@@ -123,13 +118,6 @@ private:
     Func func(const std::string &kind, const char *name) const { return Func(kind + name); }
 
     void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
-    Exprs at_domain(const WarpChunk &chunk) const {
-        Exprs all = {chunk.domain.x};
-        for (const Var &v : thread()) {
-            all.emplace_back(v);
-        }
-        return all;
-    }
 
     void define_scores(const std::string &kind, const Expr &keys, const Expr &is_sent, WarpChunk *chunk);
     Expr score_key(const Expr &number) const { return number * k_.keys + nt_ * piece + s_.lane % 4 * 2 + i_ % 2; }

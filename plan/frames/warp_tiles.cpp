@@ -1,4 +1,6 @@
 // The frame "warp tiles": attention by products that the warps of a GPU make.
+#include "warp_tiles.h"
+
 #include <algorithm>
 
 #include "../../contract/dtypes.h"
@@ -9,12 +11,10 @@
 namespace polyhead::gen {
 namespace {
 
-constexpr int bytes_of_copy = 16, panel_columns = 64, stages_of_copies = 2;
+constexpr int bytes_of_copy = 16;
 
 int shared_bytes(const Tiling &t, const Problem &p, const Product &product) {
-    const int columns_q = (p.head_dim + panel_columns - 1) / panel_columns, columns_v = (p.head_dim_v + panel_columns - 1) / panel_columns;
-    const int rows = t.row_groups * t.thread_rows * product.m, row_bytes = panel_columns * contract::dtype_bytes(p.dtype);
-    return row_bytes * (columns_q * rows + stages_of_copies * t.kv_tile * (columns_q + columns_v));
+    return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v).all();
 }
 
 class WarpTiles : public Frame {
@@ -38,7 +38,7 @@ public:
     // Two tiles of 16 rows of a warp: with one, loads of fragments take longer than the products. With head dims above 64 scores and acc
     // leave registers for fewer keys.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &) const override {
-        const bool wide = std::max(p.head_dim, p.head_dim_v) > panel_columns;
+        const bool wide = std::max(p.head_dim, p.head_dim_v) > warp_tiles_panel;
         fill(t->thread_rows, 2);
         fill(t->row_groups, 4);
         fill(t->kv_tile, wide ? 32 : 64);
@@ -59,6 +59,11 @@ private:
 };
 
 } // namespace
+
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v) {
+    const auto of_row = [](int columns) { return (columns + warp_tiles_panel - 1) / warp_tiles_panel * warp_tiles_row_bytes; };
+    return {rows * of_row(head_dim), keys * of_row(head_dim), keys * of_row(head_dim_v)};
+}
 
 const Frame &warp_tiles_frame() {
     static const WarpTiles frame;

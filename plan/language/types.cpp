@@ -126,6 +126,18 @@ NodePtr Typing::select(std::vector<NodePtr> args) {
     return make_node(Op::select, type, std::move(args));
 }
 
+bool Typing::require_integers(const std::string &subject, const std::vector<NodePtr> &nodes) {
+    for (size_t i = 0; i < nodes.size(); i++) {
+        if (nodes[i]->type != Type::integer) {
+            refuse(subject + " " + std::to_string(i + 1) + " is " + type_name(nodes[i]->type) + ", expected int" +
+                       (nodes[i]->type == Type::real ? "; floor() makes one" : ""),
+                   i);
+            return false;
+        }
+    }
+    return true;
+}
+
 NodePtr Typing::call(const Function &function, const std::vector<NodePtr> &args) {
     const std::string name = function.name;
     if (args.size() < function.least || args.size() > function.most) {
@@ -157,12 +169,7 @@ NodePtr Typing::call(const Function &function, const std::vector<NodePtr> &args)
         return args[0]->type == Type::integer ? args[0] : make_node(Op::floor, Type::integer, args);
     }
     if (name == "uniform") {
-        for (size_t i = 0; i < args.size(); i++) {
-            if (args[i]->type != Type::integer) {
-                return refuse(name + ": argument " + std::to_string(i + 1) + " is float, expected int; floor() makes one", i);
-            }
-        }
-        return make_node(Op::uniform, Type::real, args);
+        return require_integers(name + ": argument", args) ? make_node(Op::uniform, Type::real, args) : nullptr;
     }
     return make_node(real_functions.at(name), Type::real, {converted_to_real(args[0])});
 }
@@ -172,14 +179,8 @@ NodePtr Typing::element(const ExpressionTensor &tensor, size_t number, const std
         return refuse("'" + tensor.name + "': found " + std::to_string(indices.size()) + " indices, expected " +
                       std::to_string(tensor.rank));
     }
-    for (size_t i = 0; i < indices.size(); i++) {
-        if (indices[i]->type != Type::integer) {
-            return refuse("'" + tensor.name + "': index " + std::to_string(i + 1) + " is " + type_name(indices[i]->type) +
-                              ", expected int" + (indices[i]->type == Type::real ? "; floor() makes one" : ""),
-                          i);
-        }
-    }
-    return make_node(Op::element, element_type(tensor), indices, number);
+    return require_integers("'" + tensor.name + "': index", indices) ? make_node(Op::element, element_type(tensor), indices, number)
+                                                                     : nullptr;
 }
 
 } // namespace polyhead::gen::language

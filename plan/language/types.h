@@ -33,6 +33,8 @@ private:
     // Both as integers, or both as reals.
     Type promote(NodePtr *a, NodePtr *b);
     NodePtr select(std::vector<NodePtr> args);
+    // All are ints; refuses the first that is not, as "SUBJECT N is ...".
+    bool require_integers(const std::string &subject, const std::vector<NodePtr> &nodes);
 };
 
 } // namespace polyhead::gen::language

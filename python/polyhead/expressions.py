@@ -101,12 +101,12 @@ def exp(x: Value) -> Term: return Term("exp(%s)" % _term(x).text, "float")
 def log(x: Value) -> Term: return Term("log(%s)" % _term(x).text, "float")
 def tanh(x: Value) -> Term: return Term("tanh(%s)" % _term(x).text, "float")
 def sqrt(x: Value) -> Term: return Term("sqrt(%s)" % _term(x).text, "float")
+def floor(x: Value) -> Term: return Term("floor(%s)" % _term(x).text, "int")
+
+
 def uniform(seed: Value, b: Value, h: Value, q: Value, kv: Value) -> Term:
     """A random number in [0, 1) that only these five integers decide, on every machine."""
     return Term("uniform(%s)" % ", ".join(_term(x).text for x in (seed, b, h, q, kv)), "float")
-
-
-def floor(x: Value) -> Term: return Term("floor(%s)" % _term(x).text, "int")
 
 
 def text_of(function: Callable[..., Any], tensors: Mapping[str, Any], fixed: Sequence[str] = ()) -> str:

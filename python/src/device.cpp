@@ -1,9 +1,8 @@
 // Device and DeviceArray of the module.
 #include "device.h"
 
-#include <atomic>
-
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 
 #include <nanobind/ndarray.h>

@@ -15,7 +15,7 @@ int64_t first_in_use(const CacheWrite &write, int64_t length) noexcept {
     return write.window_left >= 0 ? std::max<int64_t>(length - write.window_left, 0) / write.page_size : 0;
 }
 
-bool refuse_shared(int64_t page, int64_t b, int64_t i, polyhead_status *status) noexcept {
+bool refuse_shared_page(int64_t page, int64_t b, int64_t i, polyhead_status *status) noexcept {
     return refuse(status, POLYHEAD_ALIASED, "page_table: page %lld at index %lld, %lld is written, and used a second time: copy it first",
                   static_cast<long long>(page), static_cast<long long>(b), static_cast<long long>(i));
 }
@@ -30,7 +30,7 @@ bool check_use(const CacheWrite &write, uint8_t *written, polyhead_status *statu
         for (int64_t i = count > 0 ? length / write.page_size : end; i < end; ++i) {
             const int64_t page = write.page(b, i);
             if (is_written(written, page)) {
-                return refuse_shared(page, b, i, status);
+                return refuse_shared_page(page, b, i, status);
             }
             written[page / 8] = static_cast<uint8_t>(written[page / 8] | 1 << page % 8);
         }
@@ -40,7 +40,7 @@ bool check_use(const CacheWrite &write, uint8_t *written, polyhead_status *statu
         for (int64_t i = first_in_use(write, length); i < end; ++i) {
             const int64_t page = write.page(b, i);
             if (is_written(written, page)) {
-                return refuse_shared(page, b, i, status);
+                return refuse_shared_page(page, b, i, status);
             }
         }
     }

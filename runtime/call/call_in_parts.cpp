@@ -356,12 +356,7 @@ polyhead_status CallInParts::run_on_device(const CpuMemory &memory) noexcept {
 }
 
 polyhead_status CallInParts::run() noexcept {
-    if (!args_.device) {
-        return run_parts();
-    }
-    polyhead_status status = success();
-    const EnteredDevice entered(args_.device, &status); // once for all parts
-    return entered ? run_parts() : status;
+    return run_entered(args_.device, [this] { return run_parts(); }); // once for all parts
 }
 
 polyhead_status CallInParts::run_parts() noexcept {

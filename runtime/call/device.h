@@ -119,6 +119,16 @@ private:
     polyhead_device *const device_;
 };
 
+// What run() gives, with the device of a call entered; null: the CPU.
+template <typename Run> polyhead_status run_entered(polyhead_device *device, const Run &run) noexcept {
+    if (!device) {
+        return run();
+    }
+    polyhead_status status{};
+    const EnteredDevice entered(device, &status);
+    return entered ? run() : status;
+}
+
 } // namespace polyhead::runtime
 
 #endif

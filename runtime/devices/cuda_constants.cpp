@@ -1,7 +1,6 @@
 // Writes what stands for tensors that a call leaves out.
 #include "cuda_constants.h"
 
-#include <algorithm>
 #include <new>
 
 #include "cuda_device.h"
@@ -37,9 +36,10 @@ void Constants::let_go(Constants *constants, const Driver &driver) noexcept {
     if (--constants->devices_ > 0) {
         return;
     }
-    for (const Pointer memory : constants->all_) {
+    for (const auto &[number, memory] : constants->pieces_) {
         driver.free(memory);
     }
+    constants->rows_.free_all([&](Pointer memory) { driver.free(memory); });
     Constants **place = &first_constants;
     while (*place != constants) {
         place = &(*place)->next_;
@@ -48,7 +48,6 @@ void Constants::let_go(Constants *constants, const Driver &driver) noexcept {
     delete constants;
 }
 
-// What is made belongs to the list that is freed at the end: room for it comes first.
 Pointer Constants::number(uint32_t bits, Device &device) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t piece = bits / numbers_of_piece, place = bits % numbers_of_piece;
@@ -57,7 +56,6 @@ Pointer Constants::number(uint32_t bits, Device &device) noexcept {
         return known->second + place * sizeof bits;
     }
     try {
-        all_.reserve(all_.size() + 1);
         const auto made = pieces_.emplace(piece, 0).first;
         uint32_t numbers[numbers_of_piece];
         for (uint32_t i = 0; i < numbers_of_piece; ++i) {
@@ -68,35 +66,14 @@ Pointer Constants::number(uint32_t bits, Device &device) noexcept {
             pieces_.erase(made);
             return 0;
         }
-        all_.push_back(made->second);
         return made->second + place * sizeof bits;
     } catch (const std::bad_alloc &) {
         return 0;
     }
 }
 
-// A longer row is a new one, as kernels may still read the one before: so their sizes double.
 Pointer Constants::row(uint8_t byte, size_t bytes, Device &device) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Row &row = rows_[byte];
-    if (row.bytes >= bytes) {
-        return row.memory;
-    }
-    size_t room = std::max<size_t>(row.bytes, 1U << 16);
-    while (room < bytes) {
-        room *= 2;
-    }
-    try {
-        all_.reserve(all_.size() + 1);
-    } catch (const std::bad_alloc &) {
-        return 0;
-    }
-    const Pointer memory = device.new_constant(byte, room);
-    if (memory != 0) {
-        all_.push_back(memory);
-        row = {memory, room};
-    }
-    return memory;
+    return rows_.of(byte, bytes, [&](size_t room) { return device.new_constant(byte, room); });
 }
 
 } // namespace polyhead::runtime::cuda

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <vector>
 
 #include "cuda_driver.h"
+#include "equal_bytes.h"
 
 namespace polyhead::runtime::cuda {
 
@@ -37,11 +37,7 @@ private:
     std::mutex mutex_;
     // Numbers in pieces of neighbouring ones: the lengths of a sequence that grows.
     std::map<uint32_t, Pointer> pieces_;
-    struct Row {
-        Pointer memory = 0;
-        size_t bytes = 0;
-    } rows_[2];
-    std::vector<Pointer> all_;
+    EqualBytes<Pointer> rows_;
 };
 
 } // namespace polyhead::runtime::cuda

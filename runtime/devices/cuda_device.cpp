@@ -76,9 +76,8 @@ Device::Device(const Driver &driver, int ordinal, Context context, Stream stream
 Device::~Device() {
     {
         const Current current(driver_, context_);
-        driver_.synchronize(stream_);
+        free_unused();
         free_late();
-        blocks_.free_unused(SIZE_MAX, [this](Pointer memory) { driver_.free(memory); });
         Constants::let_go(constants_, driver_);
         closed(driver_, context_);
     }
@@ -125,7 +124,7 @@ polyhead_status Device::synchronize() noexcept {
     return may_wait(&status) ? result(current.error() ? current.error() : driver_.synchronize(stream_), "waiting for its stream") : status;
 }
 
-// What kernels have no use for now. Memory that a stream's graphs have is never among it.
+// What no kernel uses. Memory that a stream's graphs have is never among it.
 void Device::free_unused() noexcept {
     driver_.synchronize(stream_);
     blocks_.free_unused(SIZE_MAX, [this](Pointer memory) { driver_.free(memory); });

@@ -2,7 +2,6 @@
 #include "opencl_device.h"
 
 #include <algorithm>
-#include <new>
 
 #include "../status.h"
 #include "halide_devices.h"
@@ -49,9 +48,7 @@ Device::Device(const Driver &driver, Object device, Object context, Object queue
 Device::~Device() {
     driver_.finish(queue_);
     elements_.clear([this](void *memory) { driver_.release_memory(memory); });
-    for (const Object row : all_rows_) {
-        driver_.release_memory(row);
-    }
+    rows_.free_all([this](Object row) { driver_.release_memory(row); });
     closed(driver_, context_);
     if (own_queue_) {
         driver_.release_queue(queue_);
@@ -194,35 +191,20 @@ bool Device::attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *
     return true;
 }
 
-// Filled in the order of the queue, in which kernels read it. A row that has become too short stays, as calls of other threads may be about
-// to use it: sizes double.
+// Filled in the order of the queue, in which kernels read it.
 void *Device::neutral_row(uint8_t byte, size_t bytes) noexcept {
-    const std::lock_guard<std::mutex> lock(rows_mutex_);
-    Row &row = rows_[byte];
-    if (row.bytes >= bytes) {
-        return row.memory;
-    }
-    size_t room = std::max<size_t>(row.bytes, 1U << 16);
-    while (room < bytes) {
-        room *= 2;
-    }
-    try {
-        all_rows_.reserve(all_rows_.size() + 1);
-    } catch (const std::bad_alloc &) {
-        return nullptr;
-    }
-    int error = 0;
-    const Object memory = driver_.create_buffer(context_, read_write, room, nullptr, &error);
-    if (!memory || error) {
-        return nullptr;
-    }
-    if (driver_.fill(queue_, memory, &byte, 1, 0, room, 0, nullptr, nullptr) != 0) {
-        driver_.release_memory(memory);
-        return nullptr;
-    }
-    all_rows_.push_back(memory);
-    row = {memory, room};
-    return memory;
+    return rows_.of(byte, bytes, [&](size_t room) -> Object {
+        int error = 0;
+        const Object memory = driver_.create_buffer(context_, read_write, room, nullptr, &error);
+        if (!memory || error) {
+            return nullptr;
+        }
+        if (driver_.fill(queue_, memory, &byte, 1, 0, room, 0, nullptr, nullptr) != 0) {
+            driver_.release_memory(memory);
+            return nullptr;
+        }
+        return memory;
+    });
 }
 
 bool Device::attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *attachment) noexcept {

@@ -2,10 +2,8 @@
 #ifndef POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 #define POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 
-#include <mutex>
-#include <vector>
-
 #include "element_slots.h"
+#include "equal_bytes.h"
 #include "halide_device.h"
 #include "opencl_driver.h"
 
@@ -44,12 +42,7 @@ private:
     uint64_t part_alignment_ = 1; // bytes that a part of a buffer begins at multiples of
     uintptr_t driver_word_ = 0;   // what objects of its driver begin with; 0: unknown
     ElementSlots elements_;
-    std::mutex rows_mutex_;
-    struct Row {
-        Object memory = nullptr;
-        size_t bytes = 0;
-    } rows_[2];
-    std::vector<Object> all_rows_;
+    EqualBytes<Object> rows_;
 };
 
 } // namespace polyhead::runtime::opencl

@@ -59,11 +59,9 @@ polyhead_tensor bytes_of(const polyhead_weights &weights) noexcept {
     return {const_cast<void *>(weights.data), POLYHEAD_BOOL, 1, {static_cast<int64_t>(weights.bytes)}, {1}, weights.device, 0};
 }
 
-} // namespace
-
 // On a device one tensor may be a part of memory, or a copy, that reaches over another one beside it. Where a tensor lies is asked once: of
 // OpenCL the driver is asked.
-static bool check_ranges_apart(const CallTensors &tensors, const polyhead_weights *weights, polyhead_status *status) noexcept {
+bool check_ranges_apart(const CallTensors &tensors, const polyhead_weights *weights, polyhead_status *status) noexcept {
     MemoryRange ranges[CallTensors::most];
     const auto range = [&](const NamedTensor *t) -> MemoryRange & { return ranges[t - tensors.begin()]; };
     for (const NamedTensor *t = tensors.begin(); t != tensors.end(); ++t) {
@@ -82,6 +80,8 @@ static bool check_ranges_apart(const CallTensors &tensors, const polyhead_weight
     }
     return true;
 }
+
+} // namespace
 
 bool check_aliasing(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     const CallTensors tensors(kernel, args);

@@ -27,9 +27,7 @@ std::string bytes_of(int number) {
 constexpr int entries = 40, of_kernel = 4;
 
 struct File {
-    File() {
-        static int number = 0; // the block that was read last is remembered by its place
-        path = "/tmp/polyhead_bundle_" + std::to_string(getpid()) + "_" + std::to_string(number++);
+    File() : path(new_path()) {
         std::vector<load::BundledKernel> kernels;
         for (int i = 0; i < entries; i++) {
             if (i % of_kernel == 0) {
@@ -39,13 +37,17 @@ struct File {
         }
         REQUIRE(load::write_bundle(path, kernels).empty());
     }
+    explicit File(const std::string &text) : path(new_path()) { std::ofstream(path, std::ios::binary) << text; }
     ~File() { ::unlink(path.c_str()); }
     std::string text() const {
         std::stringstream stream;
         stream << std::ifstream(path, std::ios::binary).rdbuf();
         return stream.str();
     }
-    void write(const std::string &text) const { std::ofstream(path, std::ios::binary) << text; }
+    static std::string new_path() {
+        static int number = 0; // the block that was read last is remembered by its place
+        return "/tmp/polyhead_bundle_" + std::to_string(getpid()) + "_" + std::to_string(number++);
+    }
     std::optional<std::string> find(int number) const { return load::find_in_bundle(path, "key " + std::to_string(number)); }
     std::string path;
 };
@@ -80,8 +82,7 @@ TEST_CASE("bundle: a damaged file gives what it holds or nothing") {
         } else {
             text[random() % (i % 4 == 1 ? 200 : text.size())] = char(random());
         }
-        const File damaged;
-        damaged.write(text);
+        const File damaged(text);
         const int number = int(random() % entries);
         const std::optional<std::string> bytes = damaged.find(number);
         if (bytes) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/environment.h"
 #include "support/expression_probe.h"
 
 using namespace polyhead;
@@ -126,6 +127,9 @@ std::map<std::pair<int, int>, std::map<int, Row>> rows_of(const gen::Expression 
 
 TEST_CASE("expressions: bounds of keys hold, never fall, and are tight where they can be") {
     for (const Case &c : cases) {
+        if (!in_sample(static_cast<size_t>(&c - cases), 2)) {
+            continue;
+        }
         INFO(c.mask);
         const gen::Expression expression = parsed(written_out(c.mask));
         int hidden = 0, falls = 0, begins_met = 0, ends_met = 0, derived = 0;

@@ -7,6 +7,7 @@
 #include "generators/random_words.h"
 #include "instruments/reference/random_words.h"
 #include "support/catch.h"
+#include "support/environment.h"
 #include "support/expression_probe.h"
 #include "support/expression_slope.h"
 
@@ -172,7 +173,11 @@ struct Selects : Halide::Internal::IRGraphVisitor {
 TEST_CASE("expressions: scores and their slopes have the values of the same formula in C++") {
     std::vector<ScoreCase> all(std::begin(scores), std::end(scores));
     all.insert(all.end(), std::begin(bent_scores), std::end(bent_scores));
-    for (const ScoreCase &c : all) {
+    for (size_t i = 0; i < all.size(); i++) {
+        const ScoreCase &c = all[i];
+        if (!in_sample(i, 2)) {
+            continue;
+        }
         INFO(c.text);
         int wrong = 0, wrong_slopes = 0;
         for (const gen::Expression &expression : both_forms(c.text)) {

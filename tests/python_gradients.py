@@ -1,10 +1,12 @@
-"""Gradients of attention and dropout from Python, beside NumPy in float64: layouts, further gradients, packed tokens, what is dropped."""
+"""Gradients of attention and dropout from Python, beside NumPy in float64: layouts, further gradients, packed tokens, what is dropped. In every
+run a third of the cases."""
 import unittest
 
 import numpy as np
 
 import polyhead
 from python_inputs import random
+from tier import sampled_cases
 
 B, H, H_KV, T, T_KV, D = 2, 4, 2, 21, 150, 16
 SCALE = D ** -0.5
@@ -210,6 +212,8 @@ class Dropout(unittest.TestCase):
             count, all_of = int((kept(shape, p, 99, 0) > 0).sum()), int(np.prod(shape))
             self.assertLess(abs(count - all_of * (1 - p)), 4 * (all_of * p * (1 - p)) ** 0.5)
 
+
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

@@ -304,7 +304,7 @@ class Parallel(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
-load_tests = sampled_cases(__file__, 4)
+load_tests = sampled_cases(__file__, 8)
 
 if __name__ == "__main__":
     unittest.main()

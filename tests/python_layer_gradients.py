@@ -1,15 +1,14 @@
 """Gradients of an attention layer (mha_backward) beside central differences of the layer in float64, and what is promised of them. In every
-run some of the features, which rotate with POLYHEAD_SWEEP_SEED; POLYHEAD_TEST_ALL=1: all."""
+run a third of the cases, and two of the features in one of them, which rotate with POLYHEAD_SWEEP_SEED; POLYHEAD_TEST_ALL=1: all."""
 import itertools
-import os
 import unittest
-import zlib
 
 import numpy as np
 
 import polyhead
 from polyhead.tuning.problem import Task
 from python_inputs import random, state_dict
+from tier import sampled, sampled_cases
 
 EPSILON = 1e-6
 
@@ -200,10 +199,7 @@ class Gradients(unittest.TestCase):
             self.assertLessEqual(abs(of_places - expected).max(), limit, name)
 
     def test_beside_central_differences(self):
-        every = list(cases())
-        first = zlib.crc32(os.environ.get("POLYHEAD_SWEEP_SEED", "").encode()) % len(every)
-        count = len(every) if os.environ.get("POLYHEAD_TEST_ALL") else 2
-        for title, layer in (every[(first + i * 5) % len(every)] for i in range(count)):
+        for title, layer in sampled("layers", list(cases()), 7):
             with self.subTest(title):
                 out, found = layer.run()
                 np.testing.assert_allclose(out, layer.loss(layer.values())[0], rtol=1e-4, atol=1e-5)
@@ -323,6 +319,8 @@ class MultiheadAttention(unittest.TestCase):
         with self.assertRaisesRegex(polyhead.Error, "^grad_out: extent 4 of dimension 1, expected 3 as in input$"):
             layer.backward(random(1, 1, 4, 16), kept)
 
+
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

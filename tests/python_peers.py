@@ -307,7 +307,7 @@ class SixteenBits(unittest.TestCase):
         numpy.testing.assert_array_equal(storage.from_upper_halves(halves), storage.rounded(numbers, "bf16"))
 
 
-load_tests = sampled_cases(__file__, 4)
+load_tests = sampled_cases(__file__, 8)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

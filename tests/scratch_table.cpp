@@ -109,8 +109,12 @@ void check_call(const polyhead_kernel &kernel, const KernelSubject &subject, con
     constexpr int64_t per_thread = 256 * 1024;
     const Problem &p = kernel.problem;
     const bool outputs_scores = p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0 || p.grad_score_bias != 0;
+    // Keys and values of 16 bits that become floats first are counted whole; with a window only those are made that a row may see.
+    const int64_t heads = call_problem(kernel).num_kv_heads;
+    const int64_t staged =
+        p.window != 0 && is_16_bit(p.dtype) ? shape.batch * shape.seq_len_kv * heads * (p.head_dim + p.head_dim_v) * 4 : 0;
     if (threads == 1 && shape.seq_len_kv > 1) { // a row may not see the only key
-        CHECK(said <= peak + (outputs_scores ? peak : peak / 2) + per_thread);
+        CHECK(said <= peak + (outputs_scores ? peak : peak / 2) + per_thread + staged);
     }
 }
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unittest
 
+from tier import sampled_cases
 
 KERNEL = "k --op sdpa --num-heads 2 --head-dim 8 --seq-len-q-range 17: --target x86-64-linux --no-tuned".split()
 FOLDERS = {
@@ -205,6 +206,8 @@ class Places(unittest.TestCase):
         else:
             self.assertIn("TMPDIR: found '%s', from which no code can be loaded (noexec)" % os.fsdecode(self.folder), answer)
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

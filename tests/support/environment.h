@@ -71,5 +71,10 @@ inline std::string sweep_seed_text() {
     return value == nullptr || *value == '\0' ? "1" : value;
 }
 
+// Whether number i of a list is one of those of this run: all with --all, otherwise every `step`-th, which rotate.
+inline bool in_sample(size_t i, uint64_t step) {
+    return test_all() || (text_seed(sweep_seed_text()) + i) % step == 0;
+}
+
 } // namespace polyhead::test
 #endif

@@ -9,6 +9,7 @@
 
 #include "../instruments/roof/roof.h"
 #include "commands.h"
+#include "linear_backward.h"
 #include "training_calls.h"
 
 namespace bench {
@@ -172,6 +173,7 @@ int run_backward(const Options &options) {
     for (const Line &line : lines)
         if (std::regex_search(line.name, wanted))
             broken += run_line(line, threads, options.rounds) ? 0 : 1;
+    broken += run_linear_backward(wanted, options.rounds, amd());
     return broken ? 1 : 0;
 }
 

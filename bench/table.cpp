@@ -87,8 +87,10 @@ const polyhead::Kernel *compiled(const std::string &name, const polyhead::Proble
         auto kernel = std::make_unique<CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{target, tiling, name});
         if (!kernel->error().empty())
             *error = kernel->error();
-        else if (kernel->kernel().supported())
+        else if (kernel->kernel().supported()) {
+            error->clear();
             return &(kept[name] = std::move(kernel))->kernel();
+        }
     }
     return nullptr;
 }

@@ -351,8 +351,10 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
     const Tensor query = rounds_query ? in_steps(args.query) : Tensor();
     plain.query = rounds_query ? query.view : args.query;
     for (int quarter = 0; quarter < orders; quarter++) {
-        expected.plain.push_back(evaluate<float>(p, plain, subject.weights, rows, {p.dtype, Rounded::everything, quarter}));
-        const Evaluation of_scores{rounds_heads(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter};
+        const bool behind_rotation = quarter % 2 != 0;
+        expected.plain.push_back(
+            evaluate<float>(p, plain, subject.weights, rows, {p.dtype, Rounded::everything, quarter, 1, behind_rotation}));
+        const Evaluation of_scores{rounds_heads(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter, 1, behind_rotation};
         expected.plain_scores.push_back(is_16_bit(p.dtype) ? evaluate<float>(p, plain, subject.weights, rows, of_scores)
                                                            : expected.plain.back());
         if (is_16_bit(p.dtype) && p.cache != 0) { // heads that are kept as floats do not cancel the rounding of the cache by luck

@@ -137,12 +137,13 @@ template <class Real> Matrix<Real> tokens(const polyhead_tensor &tensor, int64_t
 // Key/value head hkv of all tokens of batch row b, keys rotated.
 template <class Real>
 HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention, const Matrix<Real> &key, const Matrix<Real> &value,
-                          int64_t b, int64_t hkv) {
+                          int64_t b, int64_t hkv, const Evaluation &how) {
     HeadKeys<Real> head(key.rows, p.head_dim, p.head_dim_v);
     std::vector<Real> rotated(static_cast<size_t>(p.head_dim));
     for (int64_t n = 0; n < key.rows; n++) {
         std::copy_n(key.row(n) + hkv * p.head_dim, p.head_dim, rotated.begin());
         attention.rotate_key(rotated.data(), b, n);
+        round_behind(p.key_norm, rotated.data(), p.head_dim, how);
         for (int64_t d = 0; d < p.head_dim; d++) {
             head.key_transposed.row(d)[n] = rotated[d];
         }
@@ -214,23 +215,24 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
         const int64_t gates = gates_of(p);
         for (int64_t i = 0; i < query.rows; i++) {
             attention.normalise_query(query.row(i), query.columns);
-            round_if(p.query_norm != POLYHEAD_NO_NORM, query.row(i), query.columns, how);
+            round_before(p.query_norm, query.row(i), query.columns, how);
         }
         for (int64_t n = 0; n < key.rows; n++) {
             attention.normalise_key(key.row(n), key.columns);
             attention.normalise_value(value.row(n), value.columns);
-            round_if(p.key_norm != POLYHEAD_NO_NORM, key.row(n), key.columns, how);
+            round_before(p.key_norm, key.row(n), key.columns, how);
             round_if(p.value_norm != 0, value.row(n), value.columns, how);
         }
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             const HeadKeys<Real> head = p.cache != 0 ? cached_head(p, args, attention, key, value, b, hkv, how, answer)
-                                                     : split_head(p, attention, key, value, b, hkv);
+                                                     : split_head(p, attention, key, value, b, hkv, how);
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t i = 0; i < query.rows; i++) {
                     const int64_t q = rows[b][i];
                     Real *query_head = query.row(i) + h * p.head_dim;
                     attention.rotate_query(query_head, b, q);
+                    round_behind(p.query_norm, query_head, p.head_dim, how);
                     Real *const out = concat.row(i) + h * p.head_dim_v;
                     const RowResult<Real> &row = attention.attend(query_head, head, b, h, q, out);
                     if (gates > 0) {

@@ -53,6 +53,7 @@ struct Evaluation {
     Rounded rounded = Rounded::everything;
     int first_quarter = 0;
     float unit = 1;
+    bool behind_rotation = false; // where a normalised query or key is rounded, which the formula does not say either
 };
 
 // Evaluates the rows. Rows of a mean over heads are whole only if all heads have them. Reads args as polyhead_run does, and the weights

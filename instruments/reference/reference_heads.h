@@ -37,6 +37,14 @@ template <class Real> void round_if(bool normalised, Real *numbers, int64_t coun
     }
 }
 
+// A query or key, before its rotation and behind it.
+template <class Real> void round_before(int32_t norm, Real *numbers, int64_t count, const Evaluation &how) {
+    round_if(norm != POLYHEAD_NO_NORM && !how.behind_rotation, numbers, count, how);
+}
+template <class Real> void round_behind(int32_t norm, Real *numbers, int64_t count, const Evaluation &how) {
+    round_if(norm != POLYHEAD_NO_NORM && how.behind_rotation, numbers, count, how);
+}
+
 // The logits of a gate, of any storage type.
 template <class Real> std::vector<Real> gate_row(const polyhead_tensor &gate, int64_t b, int64_t h, int64_t q) {
     std::vector<Real> row(static_cast<size_t>(gate.shape[3]));
@@ -59,8 +67,9 @@ HeadKeys<Real> head_of_call(const Problem &p, const polyhead_args &args, const R
     for (int64_t n = 0; n < given; n++) {
         std::copy_n(key_row(p, args, args.key, b, hkv, n), p.head_dim, key.begin());
         attention.normalise_key(key.data(), p.head_dim);
-        round_if(p.key_norm != POLYHEAD_NO_NORM, key.data(), p.head_dim, how);
+        round_before(p.key_norm, key.data(), p.head_dim, how);
         attention.rotate_key(key.data(), b, n);
+        round_behind(p.key_norm, key.data(), p.head_dim, how);
         for (int64_t d = 0; d < p.head_dim; d++) {
             head.key_transposed.row(d)[n] = key[d];
         }
@@ -78,8 +87,9 @@ void query_of_call(const Problem &p, const polyhead_args &args, const RowAttenti
                    const Evaluation &how, Real *query) {
     std::copy_n(element(args.query, b, h, q), p.head_dim, query);
     attention.normalise_query(query, p.head_dim);
-    round_if(p.query_norm != POLYHEAD_NO_NORM, query, p.head_dim, how);
+    round_before(p.query_norm, query, p.head_dim, how);
     attention.rotate_query(query, b, q);
+    round_behind(p.query_norm, query, p.head_dim, how);
 }
 
 } // namespace polyhead::test

@@ -39,6 +39,35 @@ constexpr std::array<TensorSet, num_tensors> rows_of_same_tensor() {
 }
 constexpr std::array<TensorSet, num_tensors> same_tensor = rows_of_same_tensor();
 
+// One row of each tensor, the first.
+constexpr TensorSet first_rows = rows_where([](const TensorRow &row) {
+    for (const TensorRow *other = contract::tensors; other != &row; ++other) {
+        if (other->tensor == row.tensor) {
+            return false;
+        }
+    }
+    return true;
+});
+
+// Most rows are of other operations.
+constexpr auto rows_of_operations() {
+    std::array<TensorSet, std::size(contract::operations)> all;
+    for (size_t i = 0; i < all.size(); ++i) {
+        all[i] = rows_where([&](const TensorRow &row) { return (row.ops & contract::op_bit(contract::operations[i].id)) != 0; });
+    }
+    return all;
+}
+constexpr auto rows_of_operation = rows_of_operations();
+
+TensorSet rows_of(int32_t operation) noexcept {
+    for (size_t i = 0; i < rows_of_operation.size(); ++i) {
+        if (contract::operations[i].id == operation) {
+            return rows_of_operation[i];
+        }
+    }
+    return {};
+}
+
 } // namespace
 
 bool KernelTable::same(const polyhead_kernel *other) const noexcept {
@@ -88,9 +117,10 @@ bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noe
     problem = with_defaults(*given_problem);
     problem.size = sizeof problem;
     tensors = TensorSet();
-    not_taken = ~tensors;
-    for (size_t i = 0; i < num_tensors; ++i) {
-        if (takes(problem, contract::tensors[i])) {
+    not_taken = first_rows;
+    for (const TensorRow &row : rows_of(problem.op)) {
+        if (row.exists(problem)) {
+            const size_t i = static_cast<size_t>(&row - contract::tensors);
             tensors.add(i);
             not_taken = not_taken & ~same_tensor[i];
         }

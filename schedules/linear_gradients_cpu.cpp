@@ -4,7 +4,7 @@
 //   grad_input: the schedule of a linear layer (linear_cpu.cpp)
 //   parallel (linear_block outputs, panels_of_task panels of columns)               grad_weight
 //     for blocks of row_block rows                                                  panels of grad_out wait in L2
-//       for linear_panels panels of input                                           row_block rows of them wait in L1
+//       for linear_panels panels of input                                           row_block rows of them wait in L2
 //         for linear_rows outputs                                 block_sum: linear_rows x linear_panels panels in registers
 //           for rows                                              one broadcast per output, one vector of input per lane group
 //             block_sum += grad_out(row) * input(row)

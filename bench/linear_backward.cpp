@@ -1,7 +1,6 @@
 // How fast gradients of linear layers are: % of the peak of the whole call and of the gradient of the weight, beside the layer itself.
 #include "linear_backward.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "../instruments/calls/problems.h"
-#include "../instruments/calls/random.h"
 #include "../instruments/roof/roof.h"
 #include "table.h"
 #include "training_calls.h"
@@ -28,18 +26,11 @@ struct LinearLine {
 };
 constexpr LinearLine linear_lines[] = {{"linear_m512", 512}, {"linear_m2048", 2048}};
 
-Floats made(int64_t elements, uint64_t seed) {
-    polyhead::test::Random random(seed);
-    Floats floats(static_cast<size_t>(elements));
-    std::generate(floats.begin(), floats.end(), [&] { return random.normal(); });
-    return floats;
-}
-
 // A layer and its gradients, with their tensors.
 class LinearCalls {
 public:
     explicit LinearCalls(int64_t rows)
-        : rows_(rows), input_(made(rows * features, 1)), weight_(made(features * features, 2)), grad_out_(made(rows * features, 3)),
+        : rows_(rows), input_(normal(rows * features, 1)), weight_(normal(features * features, 2)), grad_out_(normal(rows * features, 3)),
           out_(input_.size()), grad_input_(input_.size()), grad_weight_(weight_.size()) {
         polyhead::Problem problem = polyhead::test::linear_problem(features, features);
         forward_ = kernel_of(problem, &error_);

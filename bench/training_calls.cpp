@@ -19,13 +19,6 @@ using polyhead::Status;
 
 constexpr float dropped = 0.1f;
 
-Floats normal(int64_t elements, uint64_t seed) {
-    polyhead::test::Random random(seed);
-    Floats made(static_cast<size_t>(elements));
-    std::generate(made.begin(), made.end(), [&] { return random.normal(); });
-    return made;
-}
-
 // Whether some elements in a row are those of float64, which are those of the last key/value head.
 bool equal(const Floats &found, size_t first, size_t count, const std::vector<double> &expected) {
     double largest = 1;
@@ -57,6 +50,13 @@ int32_t index_of(int64_t q, int64_t kv) {
 }
 
 } // namespace
+
+Floats normal(int64_t elements, uint64_t seed) {
+    polyhead::test::Random random(seed);
+    Floats made(static_cast<size_t>(elements));
+    std::generate(made.begin(), made.end(), [&] { return random.normal(); });
+    return made;
+}
 
 double TrainingShape::pairs() const {
     const double all = double(length) * length;

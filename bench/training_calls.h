@@ -35,6 +35,7 @@ template <class T> struct OnCacheLines {
     bool operator!=(const OnCacheLines &) const { return false; }
 };
 using Floats = std::vector<float, OnCacheLines<float>>;
+Floats normal(int64_t elements, uint64_t seed);
 
 // What a call has beside query, key and value.
 enum class Extra { none, dropout, bias, bias_gradient, table, table_gradient, index, index_gradient };

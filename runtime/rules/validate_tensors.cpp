@@ -156,7 +156,7 @@ bool check_gradients(const polyhead_problem &p, const polyhead_args &args, const
            (!p.grad_alibi || check_like("grad_alibi_slopes", args.grad_alibi_slopes, "alibi_slopes", args.alibi_slopes, status));
 }
 
-bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_those(const TensorSet &rows, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept {
     for (const TensorRow &row : rows & ~length_rows) {
         if (!check_row(row, bound, args, status)) {
             return false;
@@ -207,9 +207,9 @@ bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExte
 
 bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args,
                          polyhead_status *status) noexcept {
-    return check_rows(kernel.tensors & option_rows, bound, args, status) &&
+    return check_those(kernel.tensors & option_rows, bound, args, status) &&
            (bound.problem().rope == POLYHEAD_NO_ROPE || check_rope_tables(args, status)) &&
-           check_expression_tensors(kernel, bound, args, status) && check_rows(kernel.tensors & result_rows, bound, args, status) &&
+           check_expression_tensors(kernel, bound, args, status) && check_those(kernel.tensors & result_rows, bound, args, status) &&
            check_gradients(bound.problem(), args, bound.shape(), status) && check_expression_gradients(kernel, args, status);
 }
 

@@ -118,8 +118,9 @@ inline polyhead_args attention_args(const ModifierArgs &a, polyhead_op op) noexc
     args.device = a.device ? a.device->raw() : nullptr;
     args.position_offsets = a.position_offsets;
     args.has_window = a.window.has_value();
-    args.window_left = a.window ? a.window->left : -1;
-    args.window_right = a.window ? a.window->right : -1;
+    const ModifierArgs::Window window = a.window.value_or(ModifierArgs::Window());
+    args.window_left = window.left;
+    args.window_right = window.right;
     args.mask = a.mask;
     args.score_bias = a.score_bias;
     args.softcap = a.softcap;

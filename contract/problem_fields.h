@@ -114,7 +114,7 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
 } // namespace field
 
 // In the order of flags.
-constexpr ProblemField problem_fields[] = {
+inline constexpr ProblemField problem_fields[] = {
     field::operation("op", &polyhead_problem::op, "what is computed"),
     field::number("embed_dim", &polyhead_problem::embed_dim, ops::projects, 1, field::most_features,
                   "mha, mha_backward: width of input and output; linear, linear_backward: width of the input"),

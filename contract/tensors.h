@@ -17,7 +17,7 @@
 namespace polyhead::contract {
 namespace rows {
 
-constexpr TensorRow tensors[] = {
+inline constexpr TensorRow tensors[] = {
     lengths({"query", &A::query, ops::bare, Place::operand, 4, storage, always, {B, H, Q, d_k}}),
     lengths({"key", &A::key, ops::bare, Place::operand, 4, key_dtype, always, {blocks, kv_heads, keys, d_k}}),
     without(lengths({"value", &A::value, ops::bare, Place::operand, 4, key_dtype, has_own_value, {blocks, kv_heads, keys, d_v}}),
@@ -387,7 +387,7 @@ struct WeightRow {
     int ops;
     Exists exists;
 };
-constexpr WeightRow weight_rows[] = {
+inline constexpr WeightRow weight_rows[] = {
     {"weight_q", "bias_q", &WeightLayout::query, ops::mha, rows::always},
     {"weight_k", "bias_k", &WeightLayout::key, ops::mha, projects_key},
     {"weight_v", "bias_v", &WeightLayout::value, ops::mha, projects_value},
@@ -443,7 +443,7 @@ struct NumberRow {
     const char *feature = nullptr; // what a kernel was built with that takes it; null: its name
 };
 
-constexpr NumberRow numbers[] = {
+inline constexpr NumberRow numbers[] = {
     {"softmax_scale", POLYHEAD_F32, rows::always},
     {"from_end", POLYHEAD_I32, knows_positions}, // 1: bottom_right, 0: top_left
     // Both >= 0; 2^28 means unbounded. For a causal kernel window_right is 0.

@@ -55,6 +55,7 @@ MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "load", "tools")
 MACHINES_NAMED = ("plan/host.cpp", "plan/named_targets.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
 # An operation that is compared by its name, in C++ and in Python; bytes of a dtype that are chosen by a condition.
 OPERATION = re.compile(r"""\bPOLYHEAD_(?:SDPA|MHA|LINEAR)\b|(?:[!=]=|\bin) *\(?["'](?:sdpa|mha|linear)["']|["'](?:sdpa|mha|linear)["'] *[!=]=""")
+TABLE_OF_HEADER = re.compile(r"(static )?constexpr [\w:<>*\s]+\[\w*\] *[={]")
 BYTES_CHOSEN = re.compile(r"(?:\bPOLYHEAD_(?:F32|F16|BF16|I8|I32|BOOL)\b|\bdtype\b).*\?[^:?]*\b[1248]u? *:[^:?]*\b[1248]u?\b"
                           r"|\b[1248] if [^#]*\bdtype\b.* else [1248]\b")
 PRODUCT_ROOMS = ("machines", "plan", "generators", "schedules", "compile", "load", "runtime", "tools", "python", "cmake")
@@ -229,6 +230,13 @@ def check_operations(name, lines):
             yield number, "an operation is named: ask its row (contract/operations.h, contract/tensors.h)"
 
 
+def check_tables(name, lines):
+    """A table of a header is one object: functions of headers compare addresses of its rows, in whatever file they were compiled."""
+    for number, line in enumerate(code_only(lines), 1):
+        if name.endswith(".h") and TABLE_OF_HEADER.match(line):
+            yield number, "a table of a header is inline constexpr, or each file has its own"
+
+
 def check_bytes(name, lines):
     for number, line in enumerate(lines, 1):
         if BYTES_CHOSEN.search(line.split("//")[0]):
@@ -363,7 +371,7 @@ def complaints():
             continue
         checks = [check_file]
         if name.endswith(CODE):
-            checks += [check_includes, check_locale]
+            checks += [check_includes, check_locale, check_tables]
         if name.startswith("generators/") and name.endswith(CODE):
             checks.append(check_generators)
         if name.split("/")[0] in MACHINE_ROOMS and name.endswith(CODE):

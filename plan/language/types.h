@@ -11,8 +11,9 @@ struct Function {
     const char *name;
     size_t least, most; // arguments
 };
-constexpr Function functions[] = {{"select", 3, 3}, {"min", 2, 100}, {"max", 2, 100}, {"clamp", 3, 3}, {"abs", 1, 1},    {"exp", 1, 1},
-                                  {"log", 1, 1},    {"tanh", 1, 1},  {"sqrt", 1, 1},  {"floor", 1, 1}, {"uniform", 5, 5}};
+inline constexpr Function functions[] = {{"select", 3, 3}, {"min", 2, 100}, {"max", 2, 100},  {"clamp", 3, 3},
+                                         {"abs", 1, 1},    {"exp", 1, 1},   {"log", 1, 1},    {"tanh", 1, 1},
+                                         {"sqrt", 1, 1},   {"floor", 1, 1}, {"uniform", 5, 5}};
 
 const char *type_name(Type type);
 Type element_type(const ExpressionTensor &tensor);

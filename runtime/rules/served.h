@@ -19,7 +19,7 @@ struct ServedName {
 };
 
 // The words for a struct that is not named to its caller.
-constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
+inline constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
 
 // No struct has more: memory that was not set.
 constexpr uint32_t most_bytes = 1 << 16;

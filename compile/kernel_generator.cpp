@@ -79,7 +79,7 @@ private:
     KernelStages plan_;
     std::map<Tensor *, Halide::Func> staged_inputs_; // of layers
 
-    Machine machine() const { return machine_of(get_target()); }
+    Machine machine() const { return machine_of(parsed_target(variant_.target)); } // Halide has no name for some targets
     const Problem &problem() const { return problem_; }
     const Frame &frame() const { return *variant_.frame; }
     const Tiling &tiling() const { return variant_.tiling; }

@@ -94,7 +94,14 @@ private:
     }
 };
 
-// Of CUDA, what code for the target needs at least.
+// Of CUDA, the only capability that runs code for the target; null: there are several.
+const ExactCapability *only_capability_of(const Target &target) {
+    const auto *const row = std::find_if(std::begin(exact_capabilities), std::end(exact_capabilities),
+                                         [&](const ExactCapability &exact) { return target.has(exact.feature); });
+    return row == std::end(exact_capabilities) ? nullptr : row;
+}
+
+// What code for the target needs at least.
 int capability_of(const Target &target) {
     constexpr int least = 20;
     int lowest = 0, number = 0;
@@ -119,6 +126,17 @@ std::string Target::to_string() const {
         }
     }
     return text + (vector_bits != 0 ? std::string("-") + vector_bits_ + std::to_string(vector_bits) : "");
+}
+
+Target Target::for_halide() const {
+    Target target = *this;
+    if (const ExactCapability *only = only_capability_of(*this)) {
+        for (auto feature = target.features.begin(); feature != target.features.end();) {
+            feature = feature->rfind(cuda_capability_, 0) == 0 ? target.features.erase(feature) : std::next(feature);
+        }
+        target.features.insert(cuda_capability_ + std::to_string(only->as));
+    }
+    return target;
 }
 
 // Halide 21 makes code for RISC-V only with vectors of a known length.
@@ -169,7 +187,9 @@ std::string refuse_target(const std::string &word, bool untested, std::string *f
 Machine machine_of(const Target &target) {
     for (const Device &device : devices) {
         if (target.has(contract::apis[device.api].name)) {
-            return machine_for(device, device.api == POLYHEAD_CUDA ? capability_of(target) : 0);
+            const ExactCapability *only = device.api == POLYHEAD_CUDA ? only_capability_of(target) : nullptr;
+            const int capability = only ? only->capability : device.api == POLYHEAD_CUDA ? capability_of(target) : 0;
+            return machine_for(device, capability, only != nullptr);
         }
     }
     Architecture architecture = Architecture::other;

@@ -23,6 +23,8 @@ struct Target {
     }
     // The least that code for such a machine can be compiled for.
     Target least() const;
+    // The nearest one that Halide has a name for.
+    Target for_halide() const;
     // As Halide writes it: parts in this order, features by name.
     std::string to_string() const;
 };

@@ -70,6 +70,23 @@ if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_load_in_program polyhead_generators OPENCL_ONLY)
     polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp gpu_warp_tiles.cpp LINK polyhead_load_in_program)
 endif()
+# Devices of several capabilities, one after the other.
+if(TARGET polyhead::gpu AND TARGET polyhead_cuda_driver AND NOT POLYHEAD_SANITIZE)
+    add_executable(test_gpu_capabilities gpu_capabilities.cpp)
+    polyhead_target_defaults(test_gpu_capabilities NO_CONVERSION)
+    polyhead_quickly_compiled(test_gpu_capabilities)
+    target_link_libraries(
+        test_gpu_capabilities
+        PRIVATE polyhead_test_support polyhead_catch2_main polyhead_load_in_program polyhead::gpu
+    )
+    polyhead_device_tests(
+        test_gpu_capabilities
+        LABEL cuda
+        TIMEOUT 600
+        ENVIRONMENT POLYHEAD_CUDA_DRIVER_QUIET=1 "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+    )
+    add_dependencies(test_gpu_capabilities polyhead_cuda_driver)
+endif()
 # The GPU kernels of the tier: in the fast one those that are always tested, and others with each commit.
 if(TARGET polyhead_kernel_table_gpu_tested)
     polyhead_gpu_test(

@@ -22,12 +22,14 @@ enum class Result : uint8_t { none, integer, word, real }; // none: 0, which onl
 
 struct DeviceCall {
     const char *name;
-    // A letter for each argument. Numbers that must stand there: f, a register of a float; w, of two elements of 16 bits; n, any number.
+    // A letter for each argument. Numbers that must stand there: f, a register of a float; w, of two elements of 16 bits; n, any number; c,
+    // columns of a product of four warps.
     // v: a value. e: an element of a tensor, of which the instruction takes the address. o: what must have happened before; it is not read.
     const char *arguments;
     Result result;
-    // PTX. $2 is argument 2, $2:4 a list of 4 registers from that on, $= the result, $# a number of this call alone. `each` stands between
-    // `text` and `after` once for each 4 registers from argument 0 on, of which argument 1 is the number, and calls them $[0] to $[3].
+    // PTX. $2 is argument 2, $2:4 a list of 4 registers from that on, $* of the sums of all columns, $= the result, $# a number of this
+    // call alone. `each` stands between `text` and `after` once for each 4 registers from argument 0 on, of which argument 1 is the number,
+    // and calls them $[0] to $[3].
     const char *text, *each = "", *after = "";
 };
 
@@ -52,12 +54,32 @@ inline constexpr DeviceCall device_calls[] = {
     // (groups of copies that may be under way)
     {"wait", "no", Result::none, "cp.async.wait_group $0;"},
     {"barrier", "o", Result::none, "bar.sync 0;"},
+    // What this thread has written to shared memory is there for products of four warps.
+    {"fence_products", "o", Result::none, "fence.proxy.async.shared::cta;"},
+    // Barriers in shared memory. (address, threads that arrive, number of this thread): thread 0 makes it; a barrier of the block follows
+    {"make_barrier", "vnvo", Result::none, "{\n.reg .pred %q;\nsetp.eq.s32 %q, $2, 0;\n@%q mbarrier.init.shared::cta.b64 [$0], $1;\n}"},
+    {"arrive", "vo", Result::none, "mbarrier.arrive.shared::cta.b64 _, [$0];"},
+    // (address, parity of the phase that must have ended): the branch says that it is uniform, or products of four warps would be
+    // serialised
+    {"wait_for_phase", "vvo", Result::none,
+     "{\n.reg .pred %q;\n$polyhead_again$#:\nmbarrier.try_wait.parity.shared::cta.b64 %q, [$0], $1;\nvote.sync.all.pred %q, %q, "
+     "-1;\n@!%q bra.uni $polyhead_again$#;\n}"},
     // (x): does any thread of the block have another x than 0? All threads meet.
     {"any_of_block", "vo", Result::integer,
      "{\n.reg .pred %q, %any;\nsetp.ne.b32 %q, $0, 0;\nbar.red.or.pred %any, 0, %q;\nselp.b32 $=, 1, 0, %any;\n}"},
     // (first, count)
     {"zero", "fno", Result::none, "",
      "mov.b32 $[0], 0f00000000;\nmov.b32 $[1], 0f00000000;\nmov.b32 $[2], 0f00000000;\nmov.b32 $[3], 0f00000000;"},
+    // Products of four warps: before the first one, and after other instructions have named their registers
+    {"group_fence", "o", Result::none, "wgmma.fence.sync.aligned;"},
+    {"group_commit", "o", Result::none, "wgmma.commit_group.sync.aligned;"},
+    // (groups of products that may be under way)
+    {"group_wait", "no", Result::none, "wgmma.wait_group.sync.aligned $0;"},
+    // (the same, a float below 1e38 that all of what stands before it takes part in): ptxas moves a wait up, over what should overlap the
+    // products, but not over a branch that it cannot decide
+    {"group_wait_behind", "nvo", Result::none,
+     "{\n.reg .pred %q;\nsetp.gt.f32 %q, $1, 0f7F000000;\nvote.sync.any.pred %q, %q, -1;\n@!%q bra.uni $polyhead_there$#;\nnanosleep.u32 "
+     "0;\n$polyhead_there$#:\nwgmma.wait_group.sync.aligned $0;\n}"},
     {"get", "fo", Result::real, "mov.b32 $=, $0;"},
     {"set", "fvo", Result::none, "mov.b32 $0, $1;"},
     {"set_word", "wvo", Result::none, "mov.b32 $0, $1;"},
@@ -79,6 +101,17 @@ inline constexpr DeviceCall device_calls[] = {
 
 // (sums, a, b, from zero): the instruction of a product adds to the sums, or begins with 0
 constexpr const char *product_arguments = "fwwno";
+// (sums, columns, a, b, whether rows of b in memory are along its columns, from zero): of four warps. a is registers, or with the second
+// name a matrix in memory whose rows are along k; b is one in memory. What names a matrix there is the low word of its descriptor.
+constexpr const char *group_arguments = "fcwvnno", *group_arguments_of_memory = "fcvvnno", *of_memory = "_of_memory";
+constexpr int widest_group_product = 256;
+
+// PTX ISA, "Matrix Descriptor Format": the address and, from bit 16 on, how far the next 64 columns are, both in 16 bytes; in the high word
+// the distance of 8 rows of 128 bytes and the swizzle of 128 bytes.
+constexpr int descriptor_unit = 16, descriptor_address_mask = 0x3ffff, descriptor_leading_shift = 16;
+constexpr const char *group_product_text = "{\n.reg .pred %plus;\n.reg .b32 %not;\n.reg .b64 %matrix_a, %matrix_b;\nmov.b32 %not, $5;\n"
+                                           "setp.eq.b32 %plus, %not, 0;\nmov.b64 %matrix_b, {$3, 1073741888};\n",
+                     *matrix_a_text = "mov.b64 %matrix_a, {$2, 1073741888};\n";
 
 constexpr const DeviceCall *device_call_named(std::string_view name) {
     for (const DeviceCall &call : device_calls) {
@@ -89,14 +122,22 @@ constexpr const DeviceCall *device_call_named(std::string_view name) {
     return nullptr;
 }
 
-// The product that is asked for by a call of this name.
-constexpr const Product *product_called(std::string_view name) {
+// The product that is asked for by a call of this name, and whether both operands are in memory.
+struct CalledProduct {
+    const Product *product;
+    bool of_memory;
+};
+constexpr CalledProduct product_called(std::string_view name) {
     for (const Product &product : products) {
-        if (product.form == Form::written && name == product.function) {
-            return &product;
+        const std::string_view function = product.form == Form::written ? product.function : "";
+        if (!function.empty() && name.substr(0, function.size()) == function) {
+            const std::string_view rest = name.substr(function.size());
+            if (rest.empty() || (product.held_by == Holder::group && rest == of_memory)) {
+                return {&product, !rest.empty()};
+            }
         }
     }
-    return nullptr;
+    return {nullptr, false};
 }
 
 } // namespace polyhead::gen

@@ -91,6 +91,8 @@ struct Machine {
     bool gpu() const { return device.api != POLYHEAD_CPU; }
     // The instruction by which a warp multiplies elements of this type as they are stored, or null.
     const Product *warp_product(int dtype) const { return warp() > 1 ? warp_product_of(dtype, capability) : nullptr; }
+    // The same, of four warps.
+    const Product *group_product(int dtype) const { return exact ? group_product_of(dtype, capability) : nullptr; }
     // Shared memory that a block may ask for on every device that runs code of this capability.
     int shared_on_request() const {
         return device.warp > 1 ? least_shared_on_request(capability, exact, device.shared_bytes) : device.shared_bytes;

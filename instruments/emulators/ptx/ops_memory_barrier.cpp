@@ -64,13 +64,22 @@ bool arrive_in_memory(Warp &warp, const Instruction &instruction) {
     if (!find_barriers(warp, instruction, access)) {
         return false;
     }
+    MemoryBarrier *barriers[lanes] = {};
+    bool together = warp.active == warp.live; // in one phase of one barrier
     for (int lane = 0; lane < lanes; lane++) {
-        MemoryBarrier *const barrier = warp.active_lanes[lane] ? known_barrier(warp, instruction, access, lane) : nullptr;
-        if (warp.active_lanes[lane] && !barrier) {
+        barriers[lane] = warp.active_lanes[lane] ? known_barrier(warp, instruction, access, lane) : nullptr;
+        if (warp.active_lanes[lane] && !barriers[lane]) {
             return false;
         }
+    }
+    const MemoryBarrier *const first = barriers[__builtin_ctz(warp.active)];
+    for (const MemoryBarrier *barrier : barriers) {
+        together = together && (!barrier || barrier == first);
+    }
+    together = together && first->pending >= static_cast<uint32_t>(__builtin_popcount(warp.active));
+    for (MemoryBarrier *barrier : barriers) {
         if (barrier) {
-            warp.block->shared.arrive(*barrier, warp.index, warp.active == warp.live);
+            warp.block->shared.arrive(*barrier, warp.index, together);
         }
     }
     return true;

@@ -210,6 +210,11 @@ bool decode_warp(Decoder &decoder, Modifiers &modifiers) {
         modifiers.take("uni");
         return decoder.expect(0) || true;
     }
+    if (base == "nanosleep") { // time is nothing here
+        decoder.input(0, Type::b32);
+        decoder.set(do_nothing);
+        return modifiers.take("u32") && decoder.expect(1);
+    }
     if (base == "fence" && modifiers.take("proxy")) {
         return false; // decode_memory_barrier() has it
     }

@@ -75,10 +75,10 @@ inline constexpr DeviceCall device_calls[] = {
     {"group_commit", "o", Result::none, "wgmma.commit_group.sync.aligned;"},
     // (groups of products that may be under way)
     {"group_wait", "no", Result::none, "wgmma.wait_group.sync.aligned $0;"},
-    // (the same, a float below 1e38 that all of what stands before it takes part in): ptxas moves a wait up, over what should overlap the
-    // products, but not over a branch that it cannot decide
+    // (the same, bits of a float that is less than 1e38, in which all of what stands before the wait takes part): ptxas moves a wait up, over
+    // what should overlap the products, but not over a branch that it cannot decide
     {"group_wait_behind", "nvo", Result::none,
-     "{\n.reg .pred %q;\nsetp.gt.f32 %q, $1, 0f7F000000;\nvote.sync.any.pred %q, %q, -1;\n@!%q bra.uni $polyhead_there$#;\nnanosleep.u32 "
+     "{\n.reg .pred %q;\nsetp.gt.s32 %q, $1, 2130706432;\nvote.sync.any.pred %q, %q, -1;\n@!%q bra.uni $polyhead_there$#;\nnanosleep.u32 "
      "0;\n$polyhead_there$#:\nwgmma.wait_group.sync.aligned $0;\n}"},
     {"get", "fo", Result::real, "mov.b32 $=, $0;"},
     {"set", "fvo", Result::none, "mov.b32 $0, $1;"},

@@ -101,6 +101,14 @@ const ExactCapability *only_capability_of(const Target &target) {
     return row == std::end(exact_capabilities) ? nullptr : row;
 }
 
+// In the place of all capabilities of a target.
+void set_capability(Target *target, const std::string &capability) {
+    for (auto feature = target->features.begin(); feature != target->features.end();) {
+        feature = feature->rfind(cuda_capability_, 0) == 0 ? target->features.erase(feature) : std::next(feature);
+    }
+    target->features.insert(capability);
+}
+
 // What code for the target needs at least.
 int capability_of(const Target &target) {
     constexpr int least = 20;
@@ -131,10 +139,7 @@ std::string Target::to_string() const {
 Target Target::for_halide() const {
     Target target = *this;
     if (const ExactCapability *only = only_capability_of(*this)) {
-        for (auto feature = target.features.begin(); feature != target.features.end();) {
-            feature = feature->rfind(cuda_capability_, 0) == 0 ? target.features.erase(feature) : std::next(feature);
-        }
-        target.features.insert(cuda_capability_ + std::to_string(only->as));
+        set_capability(&target, cuda_capability_ + std::to_string(only->as));
     }
     return target;
 }
@@ -197,6 +202,18 @@ Machine machine_of(const Target &target) {
         architecture = target.architecture == row.name ? row.architecture : architecture;
     }
     return machine_for(Processor{architecture, target.bits, target.vector_bits, cpu_features_of(target)});
+}
+
+std::vector<Target> capabilities_within(const Target &target) {
+    std::vector<Target> within;
+    const Machine machine = machine_of(target);
+    for (const ExactCapability &row : exact_capabilities) {
+        if (machine.device.api == POLYHEAD_CUDA && !machine.exact && machine.capability <= row.capability) {
+            within.push_back(target);
+            set_capability(&within.back(), row.feature);
+        }
+    }
+    return within;
 }
 
 std::string target_class(const Target &target) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "../machines/machine.h"
 
@@ -36,6 +37,9 @@ Target parsed_target(const std::string &text);
 
 // Architecture, bits and system of this machine.
 Target this_system();
+
+// The targets of one capability alone that devices of this one run, too; none where it is one itself.
+std::vector<Target> capabilities_within(const Target &target);
 
 // The row of the machine that a target names (machines/machines.h).
 Machine machine_of(const Target &target);

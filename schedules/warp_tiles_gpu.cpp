@@ -102,7 +102,9 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
         for (const ThreadStage &stage : chunk.stages) {
             place(stage, level);
         }
-        chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
+        if (chunk.key_fragments.defined()) {
+            chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
+        }
         if (chunk.query_fragments.defined()) {
             const std::vector<Var> of_step = chunk.query_fragments.args();
             chunk.query_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_steps)).store_in(MemoryType::Stack);
@@ -111,7 +113,9 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
                 .unroll(of_step[0])
                 .unroll(of_step[1]);
         }
-        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
+        if (chunk.value_fragments.defined()) {
+            chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
+        }
         if (chunk.masked) {
             schedule_mended(chunk, level);
         }

@@ -142,10 +142,15 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
 
 void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
-    const Expr whole_end = whole_end_(s_.qt, s_.b), end = end_(s_.qt, s_.b);
     if (!all_masked_) {
-        add_chunk("whole_", all, whole_end, Expr(c_), false);
+        add_chunk("whole_", all, whole_end_(s_.qt, s_.b), Expr(c_), false);
     }
+    add_masked_chunks();
+}
+
+void WarpTilesBuilder::add_masked_chunks() {
+    const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
+    const Expr whole_end = whole_end_(s_.qt, s_.b), end = end_(s_.qt, s_.b);
     const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
     add_chunk("masked_", all_masked_ ? all : min(all, most), end - whole_end, whole_end + c_, true);
 }
@@ -156,22 +161,35 @@ void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, cons
     chunk.domain = RDom(0, most, kind + "chunks");
     chunk.domain.where(chunk.domain.x < count);
     define_chunk(kind, number, &chunk);
+    s_.acc(thread()) += (chunk.masked ? chunk.mended : chunk.acc)(at({chunk.domain.x}, false));
     s_.chunks.push_back(chunk);
+}
+
+Expr WarpTilesBuilder::send(const std::string &kind, const Expr &of_keys, const Expr &of_values, const Expr &after, WarpChunk *chunk) {
+    Func sent = func(kind, "sent");
+    Expr copied = 0;
+    const auto add_copies = [&](const Func &copy, int count) {
+        add(&chunk->stages, copy, {{n_, count}});
+        copied = copied + sum_of(copy, count, true);
+    };
+    if (of_keys.defined()) {
+        add_copies(copy_keys(kind, of_keys, after, true), copies_of(k_.keys, d_));
+    }
+    if (of_values.defined()) {
+        add_copies(copy_values(kind, of_values, after, true), copies_of(k_.keys, dv_));
+    }
+    sent(vars({}, true)) = device_call("commit", {}, copied);
+    add(&chunk->stages, sent);
+    return sent(at({}, true));
 }
 
 void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) {
     const bool ch = true;
-    Func ready = func(kind, "ready"), sent = func(kind, "sent");
+    Func ready = func(kind, "ready");
     ready(vars({}, ch)) = device_call("barrier", {}, device_call("wait", {0}, c_ * 0));
     add(&chunk->stages, ready);
     const Expr is_ready = ready(at({}, ch));
-    Func key_copy = copy_keys(kind, number + 1, is_ready, ch), value_copy = copy_values(kind, number + 1, is_ready, ch);
-    const int of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
-    add(&chunk->stages, key_copy, {{n_, of_key}});
-    add(&chunk->stages, value_copy, {{n_, of_value}});
-    sent(vars({}, ch)) = device_call("commit", {}, sum_of(key_copy, of_key, ch) + sum_of(value_copy, of_value, ch));
-    add(&chunk->stages, sent);
-    const Expr is_sent = sent(at({}, ch));
+    const Expr is_sent = send(kind, number + 1, number + 1, is_ready, chunk);
     define_scores(kind, key_place(number) + is_sent, is_sent, chunk);
     Func logits = func(kind, "logits");
     const Func probs_ready = define_softmax(kind, number, logits, chunk);
@@ -185,8 +203,8 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
         define_seen(kind, logits, chunk);
         define_mended(kind, number, chunk);
     }
-    s_.acc(thread()) += (chunk->masked ? chunk->mended : chunk->acc)(at({chunk->domain.x}, false));
 }
+
 int WarpTilesStages::columns_of_acc() const {
     return head_dim_v / WarpTilesBuilder::piece + 1;
 }
@@ -197,9 +215,9 @@ WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTi
     s.blocking = blocking;
     s.head_dim_v = p.head_dim_v;
     // Fragments of 64 entries of query fit into the registers beside scores and acc.
-    s.keeps_query = p.head_dim <= warp_tiles_panel;
+    s.keeps_query = p.head_dim <= warp_tiles_panel && !blocking.group_product;
     s.sums_exactly = p.lse != 0 || p.sinks != 0;
-    WarpTilesBuilder(formulas, &s).build();
+    blocking.group_product ? build_group_tiles(formulas, &s) : WarpTilesBuilder(formulas, &s).build();
     return s;
 }
 
@@ -260,8 +278,11 @@ std::vector<Func> WarpTilesStages::funcs() const {
         for (const ThreadStage &s : c.stages) {
             all.push_back(s.func);
         }
-        all.push_back(c.key_fragments);
-        all.push_back(c.value_fragments);
+        for (const Func &fragments : {c.key_fragments, c.value_fragments}) {
+            if (fragments.defined()) { // a product of four warps has none
+                all.push_back(fragments);
+            }
+        }
         if (c.masked) {
             for (const ThreadStage &s : c.mending) {
                 all.push_back(s.func);

@@ -20,7 +20,8 @@ struct WarpTilesBlocking {
     int tiles; // of 16 rows, of a warp
     int keys;  // of a chunk
     const Product *product;
-    int lanes; // of a warp
+    int lanes;                              // of a warp
+    const Product *group_product = nullptr; // of four warps: makes scores and acc in the place of `product`
 
     int rows() const { return warps * tiles * product->m; }
     int threads() const { return warps * lanes; }

@@ -6,6 +6,7 @@
 
 namespace polyhead::gen {
 
+// What another instruction than that of one warp makes otherwise is virtual (group_tiles.cpp).
 class WarpTilesBuilder {
 public:
     static constexpr int piece = 8; // elements of one copy, columns of a matrix that is loaded
@@ -18,10 +19,11 @@ public:
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
         : f_(formulas), s_(*stages), k_(stages->blocking), d_(formulas.problem().head_dim), dv_(formulas.problem().head_dim_v),
           bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_)) {}
+    virtual ~WarpTilesBuilder() = default;
 
     void build();
 
-private:
+protected:
     using Vars = std::vector<Var>;
     using Exprs = std::vector<Expr>;
 
@@ -65,7 +67,7 @@ private:
     Expr query_of(const Expr &row) const { return Halide::min(s_.qt * k_.rows() + row, f_.inputs().seq_len_q - 1); }
     Expr kv_head() const { return s_.h / f_.group_size(); }
 
-    void number_registers();
+    virtual void number_registers();
 
     int acc_slot(int mt, int column) const { return s_.registers.acc + (mt * s_.columns_of_acc() + column) * k_.product->sums_of_lane(); }
 
@@ -75,7 +77,7 @@ private:
         to->push_back({f, std::move(dims), {}});
     }
 
-    void define_memory();
+    virtual void define_memory();
 
     // Copies of a tile of rows, shared out to the threads: token (n, [c,] thread). The last piece is copied several times where they do not
     // come out even.
@@ -113,22 +115,33 @@ private:
 
     void keep_query();
     Expr load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after);
-    void divide_chunks();
+    virtual void divide_chunks();
+    void add_masked_chunks();
     void add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked);
     Func func(const std::string &kind, const char *name) const { return Func(kind + name); }
 
-    void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
+    virtual void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
+    // Copies of key and value of these chunks (undefined: none), sent together after `after`.
+    Expr send(const std::string &kind, const Expr &of_keys, const Expr &of_values, const Expr &after, WarpChunk *chunk);
 
     void define_scores(const std::string &kind, const Expr &keys, const Expr &is_sent, WarpChunk *chunk);
     Expr score_key(const Expr &number) const { return number * k_.keys + nt_ * piece + s_.lane % 4 * 2 + i_ % 2; }
 
     void define_logits(Func logits, const Expr &number, const Func &unit, const WarpChunk &chunk);
     Func define_softmax(const std::string &kind, const Expr &number, Func logits, WarpChunk *chunk);
+    // What must have happened before the words of probs and acc are written.
+    virtual Expr registers_free(const std::string &, const Func &, WarpChunk *) { return 0; }
+    // After values were made finite in shared memory.
+    virtual Expr made_all_finite(const Expr &any) const { return any; }
+    Func define_row_sums(const std::string &kind, const Expr &after, WarpChunk *chunk);
     Func define_probs(const std::string &kind, const Func &rescale, const Func &kept, const Func &probs, WarpChunk *chunk);
     void define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk);
     void define_lost(const std::string &kind, const Expr &values, WarpChunk *chunk);
     void define_seen(const std::string &kind, const Func &logits, WarpChunk *chunk);
     void define_mended(const std::string &kind, const Expr &number, WarpChunk *chunk);
 };
+
+// The same by products of four warps.
+void build_group_tiles(const AttentionFormulas &formulas, WarpTilesStages *stages);
 
 } // namespace polyhead::gen

@@ -28,7 +28,7 @@ void WarpTilesBuilder::define_lost(const std::string &kind, const Expr &values, 
         any = any | found(at({n}, true));
     }
     chunk->lost = func(kind, "lost");
-    chunk->lost(vars({}, true)) = device_call("any_of_block", {any});
+    chunk->lost(vars({}, true)) = device_call("any_of_block", {made_all_finite(any)});
     add(&chunk->stages, chunk->lost);
 }
 

@@ -90,13 +90,14 @@ Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &rescale
     const int tiles = k_.tiles, words = k_.product->words_of_a(), of_acc = s_.columns_of_acc() * k_.product->sums_of_lane();
     Func packs = func(kind, "probs_packed"), rescaled = func(kind, "rescaled"), exact = func(kind, "exact_sum"),
          exact_kept = func(kind, "exact_sum_kept");
+    const Expr free = registers_free(kind, probs, chunk);
     const auto prob = [&](int j) { return probs(at({word_ % 2 * 2 + j, kt_ * 2 + word_ / 2, mt_}, true)); };
     packs(vars({word_, kt_, mt_}, true)) =
-        device_call("set_word", {r.probs + (mt_ * key_steps() + kt_) * words + word_, packed(*k_.product, prob(0), prob(1))});
+        device_call("set_word", {r.probs + (mt_ * key_steps() + kt_) * words + word_, packed(*k_.product, prob(0), prob(1))}, free);
     add(&chunk->stages, packs, {{word_, words}, {kt_, key_steps()}, {mt_, tiles}});
     Expr token = 0;
     for (int mt = 0; mt < tiles; mt++) {
-        token = token + device_call("scale", {acc_slot(mt, 0), of_acc, rescale(at({0, mt}, true)), rescale(at({1, mt}, true))});
+        token = token + device_call("scale", {acc_slot(mt, 0), of_acc, rescale(at({0, mt}, true)), rescale(at({1, mt}, true))}, free);
         for (int i = 0; i < words * key_steps(); i++) {
             token = token + packs(at({i % words, i / words, mt}, true));
         }
@@ -119,17 +120,25 @@ Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &rescale
     return rescaled;
 }
 
-// acc += probs . value, and the sums of rows += probs . ones: so they are those of the rounded probs.
-void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk) {
+// The sums of rows += probs . ones: so they are those of the rounded probs.
+Func WarpTilesBuilder::define_row_sums(const std::string &kind, const Expr &after, WarpChunk *chunk) {
     const WarpTilesStages::Registers &r = s_.registers;
-    const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
     const int columns = s_.columns_of_acc();
     Func row_sums = func(kind, "row_sum");
     const RDom k(0, k_.tiles, 0, key_steps(), kind + "ro");
     row_sums(vars({}, true)) = after;
-    row_sums(vars({}, true)) += warp_product(*k_.product, r.acc + (k.x * columns + columns - 1) * sums,
-                                             r.probs + (k.x * key_steps() + k.y) * words_a, r.ones, 0, c_ * 0);
+    row_sums(vars({}, true)) += warp_product(*k_.product, r.acc + (k.x * columns + columns - 1) * k_.product->sums_of_lane(),
+                                             r.probs + (k.x * key_steps() + k.y) * k_.product->words_of_a(), r.ones, 0, c_ * 0);
     chunk->stages.push_back({row_sums, {}, {k.x, k.y}});
+    return row_sums;
+}
+
+// acc += probs . value.
+void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk) {
+    const WarpTilesStages::Registers &r = s_.registers;
+    const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
+    const int columns = s_.columns_of_acc();
+    const Func row_sums = define_row_sums(kind, after, chunk);
     const RDom d({{0, k_.tiles}, {0, 2}, {0, dv_ / (2 * piece)}, {0, key_steps()}},
                  kind + "rv"); // tile, 8 of 16 columns, 16 columns, keys
     chunk->value_fragments = func(kind, "value_fragments");

@@ -11,8 +11,6 @@
 namespace polyhead::gen {
 namespace {
 
-constexpr int bytes_of_copy = 16;
-
 int shared_bytes(const Tiling &t, const Problem &p, const Product &product) {
     return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v).all();
 }
@@ -42,7 +40,7 @@ public:
         fill(t->thread_rows, 2);
         fill(t->row_groups, 4);
         fill(t->kv_tile, wide ? 32 : 64);
-        fill(t->load_width, bytes_of_copy / contract::dtype_bytes(p.dtype));
+        fill(t->load_width, warp_tiles_copy / contract::dtype_bytes(p.dtype));
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {

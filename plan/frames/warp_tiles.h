@@ -5,6 +5,7 @@ namespace polyhead::gen {
 
 constexpr int warp_tiles_panel = 64;      // columns of a panel
 constexpr int warp_tiles_row_bytes = 128; // of a row of a panel
+constexpr int warp_tiles_copy = 16;       // bytes of one copy
 constexpr int warp_tiles_stages = 2;      // chunks of keys that there is room for: one is computed, the next one is copied
 
 // Bytes of the queries of a block, and of the keys and the values of a chunk.

@@ -145,7 +145,7 @@ struct GroupProduct {
             const Expr from = gen::descriptor(base + of_a + of_b, keys * row) + gen::descriptor_step(product->k * row * k);
             here = group_product(*product, outer, entries, {k * product->words_of_a(), from, false, true}, k == 0, here);
         }
-        done(lane, w, block) = device_call("group_wait_behind", {0, 1.0f}, device_call("group_commit", {}, here));
+        done(lane, w, block) = device_call("group_wait_behind", {0, 1}, device_call("group_commit", {}, here));
         out(x, y) = undef<float>();
         out(r.x / 4 * 8 + r.y % 4 * 2 + r.x % 2, r.z * 16 + r.y / 4 + r.x / 2 % 2 * 8) =
             device_call("get", {outer + r.x}, done(r.y, r.z, r.w));

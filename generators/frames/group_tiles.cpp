@@ -1,0 +1,144 @@
+// The frame "group tiles": warp tiles whose scores and acc are made by products of four warps, which are under way while the warps compute
+// the softmax.
+//
+// Such a product reads key, value and query in shared memory, so there are no fragments to load. In whole chunks the scores of a chunk and
+// the product of the probs of the chunk before are issued together: the softmax begins when the scores are there, and acc is waited for
+// where it is needed, behind all powers of 2.
+#include "warp_tiles_builder.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::min;
+using Halide::RDom;
+
+namespace {
+
+// What of a chunk is computed: scores and probs of the first one, which has no chunk before it; of another one, beside acc of the one before;
+// acc of the last; all of a chunk of which some rows do not see some keys.
+enum class Part { first, whole, last, masked };
+
+class GroupTilesBuilder : public WarpTilesBuilder {
+public:
+    using WarpTilesBuilder::WarpTilesBuilder;
+
+protected:
+    void define_memory() override {
+        memory_(thread()) = device_call("shared_memory", {bytes_.all()});
+        base_ = own(memory_);
+        add(&s_.before, memory_);
+    }
+
+    void divide_chunks() override {
+        const Expr whole = whole_end_(s_.qt, s_.b), all = (f_.inputs().seq_len_kv + k_.keys - 1) / k_.keys;
+        if (!all_masked_) {
+            const auto add_part = [&](Part part, const char *kind, const Expr &most, const Expr &count, const Expr &number) {
+                part_ = part;
+                add_chunk(kind, most, count, number, false);
+            };
+            constexpr int at_most_one = 2; // an extent of 1 would put the condition around each stage
+            add_part(Part::first, "first_", at_most_one, min(whole, 1), Expr(c_));
+            add_part(Part::whole, "whole_", all, whole - 1, c_ + 1);
+            add_part(Part::last, "last_", at_most_one, min(whole, 1), whole + c_);
+        }
+        part_ = Part::masked;
+        add_masked_chunks();
+    }
+
+    void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) override {
+        Func ready = func(kind, "ready");
+        ready(vars({}, true)) = device_call("barrier", {}, device_call("fence_products", {}, device_call("wait", {0}, c_ * 0)));
+        add(&chunk->stages, ready);
+        const Expr is_ready = ready(at({}, true)), next = number + 1;
+        const Expr is_sent = part_ == Part::first   ? send(kind, next, Expr(), is_ready, chunk)
+                             : part_ == Part::whole ? send(kind, next, number, is_ready, chunk)
+                             : part_ == Part::last  ? send(kind, Expr(), number, is_ready, chunk)
+                                                    : send(kind, next, next, is_ready, chunk);
+        chunk->acc = func(kind, "acc");
+        if (part_ == Part::last) {
+            chunk->acc(vars({}, true)) = device_call("group_wait", {0}, acc_products(number - 1, fenced(is_sent)));
+            add(&chunk->stages, chunk->acc);
+            return;
+        }
+        const Expr scores = score_products(number, fenced(is_sent));
+        chunk->scores = func(kind, "scores");
+        chunk->scores(vars({}, true)) = part_ == Part::whole ? device_call("group_wait", {1}, acc_products(number - 1, scores))
+                                                             : device_call("group_wait", {0}, scores);
+        add(&chunk->stages, chunk->scores);
+        Func logits = func(kind, "logits");
+        const Func probs_ready = define_softmax(kind, number, logits, chunk);
+        if (part_ == Part::masked) {
+            define_lost(kind, value_place(number) + is_ready, chunk);
+        }
+        const Func row_sums = define_row_sums(kind, probs_ready(at({}, true)), chunk);
+        Expr summed = row_sums(at({}, true));
+        if (part_ == Part::masked) {
+            summed = device_call("group_wait", {0}, acc_products(number, fenced(summed + min(chunk->lost(at({}, true)), 0))));
+        }
+        chunk->acc(vars({}, true)) = summed;
+        add(&chunk->stages, chunk->acc);
+        if (part_ == Part::masked) {
+            define_seen(kind, logits, chunk);
+            define_mended(kind, number, chunk);
+        }
+    }
+
+    // The words of probs and acc belong to the products of the chunk before until all powers have been computed.
+    Expr registers_free(const std::string &kind, const Func &probs, WarpChunk *chunk) override {
+        if (part_ != Part::whole) {
+            return 0;
+        }
+        Func bits = func(kind, "bits_of_probs"), free = func(kind, "acc_before");
+        const RDom all(0, 4, 0, score_columns(), kind + "powers");
+        bits(vars({}, true)) = 0;
+        bits(vars({}, true)) = bits(at({}, true)) | Halide::reinterpret<int32_t>(probs(at({all.x, all.y, 0}, true)));
+        chunk->stages.push_back({bits, {}, {all.x, all.y}});
+        free(vars({}, true)) = device_call("group_wait_behind", {0, bits(at({}, true))});
+        add(&chunk->stages, free);
+        return free(at({}, true));
+    }
+
+    Expr made_all_finite(const Expr &any) const override { return any + device_call("fence_products", {}, any); }
+
+private:
+    Part part_ = Part::masked;
+
+    static Expr fenced(const Expr &after) { return device_call("group_fence", {}, after); }
+
+    // scores = query . key, both along head_dim. A step of a product is 32 bytes of a row; a panel has 4.
+    Expr score_products(const Expr &number, Expr after) const {
+        const Product &product = *k_.group_product;
+        const int bytes_of_step = product.k * 2, of_panel = row_bytes / bytes_of_step;
+        const Expr query = descriptor(base_ + s_.w / warps_of_group() * (product.m * row_bytes)), key = descriptor(base_ + key_place(number));
+        for (int step = 0; step < steps(); step++) {
+            const int panel = step / of_panel, further = step % of_panel * bytes_of_step;
+            const GroupOperands operands{query + descriptor_step(panel * k_.rows() * row_bytes + further),
+                                         key + descriptor_step(panel * k_.keys * row_bytes + further), true, false};
+            after = group_product(product, s_.registers.scores, k_.keys, operands, step == 0, after);
+        }
+        return device_call("group_commit", {}, after);
+    }
+
+    // acc += probs . value, as it lies in memory: a row is a key, and the next 64 entries of all keys are a panel further.
+    Expr acc_products(const Expr &number, Expr after) const {
+        const Product &product = *k_.group_product;
+        const Expr value = descriptor(base_ + value_place(number), k_.keys * row_bytes);
+        for (int step = 0; step < key_steps(); step++) {
+            const GroupOperands operands{s_.registers.probs + step * product.words_of_a(),
+                                         value + descriptor_step(step * product.k * row_bytes), false, true};
+            after = group_product(product, s_.registers.acc, dv_, operands, false, after);
+        }
+        return device_call("group_commit", {}, after);
+    }
+
+    int warps_of_group() const { return k_.group_product->holders() / k_.lanes; }
+};
+
+} // namespace
+
+void build_group_tiles(const AttentionFormulas &formulas, WarpTilesStages *stages) {
+    GroupTilesBuilder(formulas, stages).build();
+}
+
+} // namespace polyhead::gen

@@ -317,10 +317,13 @@ private:
                                           : site.arguments[argument];
     }
 
-    // What is loaded only for its address need not be loaded.
+    // What is loaded for its address is not loaded: it need not exist where a copy reads 0 bytes of it.
     void drop_loads() {
         for (const auto &[name, found] : registers_) {
-            if (found.addresses > 0 && found.named == 1 + found.addresses) {
+            if (found.addresses > 0) {
+                if (found.named != 1 + found.addresses) {
+                    refuse("the element in " + name + ", of which a call takes the address, is read besides");
+                }
                 std::string &line = lines_[found.load];
                 line = line.substr(line.find('\n') + 1);
             }

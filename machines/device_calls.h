@@ -45,6 +45,28 @@ struct DeviceCall {
         POLYHEAD_FIND_IN_WORD(                                                                                                             \
             "3", exponents, lowest) "setp.ne.b32 %bad, %all, 0;\n@%bad st.shared.v4.b32 [$0], {%x0, %x1, %x2, %x3};\nmov.b32 $=, %all;\n}"
 
+// What moves the reference of a row up, and makes the factor that this means for its sums: the new reference is an integer
+// (Softmax::reference, Softmax::rescaling), or in natural units any number.
+#define POLYHEAD_POWER_OF_INTEGER(factor)                                                                                                  \
+    "max.f32 %d, %d, 0fC2FE0000;\ncvt.rzi.s32.f32 %i, %d;\nshl.b32 %i, %i, 23;\nadd.s32 " factor ", %i, 0x3F800000;\n"
+#define POLYHEAD_POWER_OF_NUMBER(factor)                                                                                                   \
+    "setp.eq.f32 %q, %d, 0f00000000;\nmul.f32 %d, %d, 0f3FB8AA3B;\nex2.approx.ftz.f32 %d, %d;\nselp.f32 " factor ", 0f3F800000, %d, %q;\n"
+#define POLYHEAD_RAISE_ROW(reference, largest, factor, round_up, power)                                                                    \
+    "shfl.sync.bfly.b32 %o, " largest ", 1, 31, -1;\nmax.ftz.f32 %m, " largest ", %o;\nshfl.sync.bfly.b32 %o, %m, 2, 31, -1;\n"            \
+    "max.ftz.f32 %m, %m, %o;\n" round_up "max.ftz.f32 %m, %m, " reference ";\nsub.f32 %d, " reference ", %m;\n" power(                     \
+        factor) "mov.b32 " reference ", %m;\n"
+#define POLYHEAD_RAISE(round_up, power)                                                                                                    \
+    "{\n.reg .pred %q, %any;\n.reg .b32 %o, %m, %d, %i, %s0, %s1;\nsetp.gt.f32 %q, $4, $2;\nsetp.gt.or.f32 %q, $5, $3, %q;\n"             \
+    "vote.sync.any.pred %any, %q, -1;\n@!%any bra.uni $polyhead_skip$#;\n" POLYHEAD_RAISE_ROW("$2", "$4", "%s0", round_up, power)          \
+        POLYHEAD_RAISE_ROW("$3", "$5", "%s1", round_up, power)
+#define POLYHEAD_SCALE_FOUR "mul.f32 $[0], $[0], %s0;\nmul.f32 $[1], $[1], %s0;\nmul.f32 $[2], $[2], %s1;\nmul.f32 $[3], $[3], %s1;"
+#define POLYHEAD_RAISED "$polyhead_skip$#:\n}"
+#define POLYHEAD_RAISE_REFERENCES(round_up, power)                                                                                         \
+    "{\n.reg .pred %q, %any;\n.reg .b32 %o, %m, %d, %i, %s0, %s1;\nmov.b32 $2, 0f3F800000;\nmov.b32 $3, 0f3F800000;\n"                    \
+    "setp.gt.f32 %q, $4, $0;\nsetp.gt.or.f32 %q, $5, $1, %q;\nvote.sync.any.pred %any, %q, -1;\n@!%any bra.uni "                          \
+    "$polyhead_skip$#;\n" POLYHEAD_RAISE_ROW("$0", "$4", "%s0", round_up, power)                                                           \
+        POLYHEAD_RAISE_ROW("$1", "$5", "%s1", round_up, power) "mov.b32 $2, %s0;\nmov.b32 $3, %s1;\n$polyhead_skip$#:\n}"
+
 inline constexpr DeviceCall device_calls[] = {
     // (bytes): where the shared memory of the block begins
     {"shared_memory", "no", Result::integer, "mov.u32 $=, polyhead_shared_memory;"},
@@ -83,11 +105,24 @@ inline constexpr DeviceCall device_calls[] = {
     {"get", "fo", Result::real, "mov.b32 $=, $0;"},
     {"set", "fvo", Result::none, "mov.b32 $0, $1;"},
     {"set_word", "wvo", Result::none, "mov.b32 $0, $1;"},
-    // (first, count, factor of the first two of 4, factor of the others): skipped where no lane of the warp has another factor than 1
-    {"scale", "fnvvo", Result::none,
+    // (first, count, references of two rows, the largest logits that the lane has of them): where one in the warp is above its reference,
+    // references become those of the largest of four neighbouring lanes, and the sums come into their unit, the first two of 4 into that of
+    // the first row. Otherwise all of it is skipped.
+    {"raise", "fnffvvo", Result::none, POLYHEAD_RAISE("cvt.rpi.ftz.f32.f32 %m, %m;\n", POLYHEAD_POWER_OF_INTEGER), POLYHEAD_SCALE_FOUR,
+     POLYHEAD_RAISED},
+    {"raise_natural", "fnffvvo", Result::none, POLYHEAD_RAISE("", POLYHEAD_POWER_OF_NUMBER), POLYHEAD_SCALE_FOUR, POLYHEAD_RAISED},
+    // The same in two calls, where acc is not there yet: (references of two rows, factors of their sums, the largest logits that the lane has
+    // of them), and (first, count, factors), which is skipped where all of the warp are 1.
+    {"raise_references", "ffffvvo", Result::none, POLYHEAD_RAISE_REFERENCES("cvt.rpi.ftz.f32.f32 %m, %m;\n", POLYHEAD_POWER_OF_INTEGER)},
+    {"raise_natural_references", "ffffvvo", Result::none, POLYHEAD_RAISE_REFERENCES("", POLYHEAD_POWER_OF_NUMBER)},
+    {"scale", "fnffo", Result::none,
      "{\n.reg .pred %q, %any;\nsetp.neu.f32 %q, $2, 0f3F800000;\nsetp.neu.or.f32 %q, $3, 0f3F800000, %q;\n"
      "vote.sync.any.pred %any, %q, -1;\n@!%any bra.uni $polyhead_skip$#;",
-     "mul.f32 $[0], $[0], $2;\nmul.f32 $[1], $[1], $2;\nmul.f32 $[2], $[2], $3;\nmul.f32 $[3], $[3], $3;", "$polyhead_skip$#:\n}"},
+     "mul.f32 $[0], $[0], $2;\nmul.f32 $[1], $[1], $2;\nmul.f32 $[2], $[2], $3;\nmul.f32 $[3], $[3], $3;", POLYHEAD_RAISED},
+    // (address of 8 elements): their signs change
+    {"negate", "vo", Result::none,
+     "{\n.reg .b32 %x<4>;\nld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [$0];\nxor.b32 %x0, %x0, 0x80008000;\nxor.b32 %x1, %x1, 0x80008000;\n"
+     "xor.b32 %x2, %x2, 0x80008000;\nxor.b32 %x3, %x3, 0x80008000;\nst.shared.v4.b32 [$0], {%x0, %x1, %x2, %x3};\n}"},
     // (first of 4 words, address of the row of this lane, bytes behind it): 4 matrices of 8 x 8 elements
     {"load_matrices", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 $0:4, [$1+$2];"},
     {"load_transposed", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 $0:4, [$1+$2];"},

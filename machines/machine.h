@@ -29,13 +29,15 @@ struct Device {
     DeviceFunctions functions = DeviceFunctions::none;
 };
 
-// Shared memory that a block of CUDA may ask for, by capability (CUDA C++ Programming Guide, technical specifications).
+// Shared memory of CUDA that a block may ask for, by capability (CUDA C++ Programming Guide, technical specifications). The blocks of a
+// multiprocessor share `reserved_shared_bytes` more than the largest one may have: the system takes as much for each block.
 struct SharedOnRequest {
     int capability, bytes;
 };
 inline constexpr SharedOnRequest shared_on_request[] = {
     {80, 163 << 10}, {86, 99 << 10}, {87, 163 << 10}, {89, 99 << 10}, {90, 227 << 10}, {100, 227 << 10}, {120, 99 << 10},
 };
+constexpr int reserved_shared_bytes = 1 << 10;
 // On every device of this capability and, unless it is the only one, of newer ones; below them all, what every device has.
 constexpr int least_shared_on_request(int capability, bool exact, int everywhere) {
     int least = 0;
@@ -96,6 +98,10 @@ struct Machine {
     // Shared memory that a block may ask for on every device that runs code of this capability.
     int shared_on_request() const {
         return device.warp > 1 ? least_shared_on_request(capability, exact, device.shared_bytes) : device.shared_bytes;
+    }
+    // Blocks with so much shared memory that a multiprocessor of every such device runs at once.
+    int blocks_at_once(int shared_bytes) const {
+        return (shared_on_request() + reserved_shared_bytes) / (shared_bytes + reserved_shared_bytes);
     }
     // Threads that can exchange values without memory.
     int warp() const { return capability >= device.warp_from ? device.warp : 1; }

@@ -19,6 +19,7 @@ public:
                                          t.kv_tile,
                                          machine.warp_product(dtype),
                                          machine.warp(),
+                                         t.kv_chunks,
                                          by_groups_ ? machine.group_product(dtype) : nullptr};
         return std::make_shared<WarpTilesStages>(warp_tiles_frame(formulas, blocking));
     }

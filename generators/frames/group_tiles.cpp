@@ -31,7 +31,7 @@ protected:
     }
 
     void divide_chunks() override {
-        const Expr whole = whole_end_(s_.qt, s_.b), all = (f_.inputs().seq_len_kv + k_.keys - 1) / k_.keys;
+        const Expr whole = whole_count_, all = (f_.inputs().seq_len_kv + k_.keys - 1) / k_.keys;
         if (!all_masked_) {
             const auto add_part = [&](Part part, const char *kind, const Expr &most, const Expr &count, const Expr &number) {
                 part_ = part;
@@ -40,7 +40,7 @@ protected:
             constexpr int at_most_one = 2; // an extent of 1 would put the condition around each stage
             add_part(Part::first, "first_", at_most_one, min(whole, 1), Expr(c_));
             add_part(Part::whole, "whole_", all, whole - 1, c_ + 1);
-            add_part(Part::last, "last_", at_most_one, min(whole, 1), whole + c_);
+            add_part(Part::last, "last_", at_most_one, min(whole, 1), whole_end_(s_.qt, s_.b) + c_);
         }
         part_ = Part::masked;
         add_masked_chunks();
@@ -48,7 +48,7 @@ protected:
 
     void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) override {
         Func ready = func(kind, "ready");
-        ready(vars({}, true)) = device_call("barrier", {}, device_call("fence_products", {}, device_call("wait", {0}, c_ * 0)));
+        ready(vars({}, true)) = all_here(c_ * 0);
         add(&chunk->stages, ready);
         const Expr is_ready = ready(at({}, true)), next = number + 1;
         const Expr is_sent = part_ == Part::first   ? send(kind, next, Expr(), is_ready, chunk)
@@ -67,6 +67,7 @@ protected:
                                                              : device_call("group_wait", {0}, scores);
         add(&chunk->stages, chunk->scores);
         Func logits = func(kind, "logits");
+        chunk->scored = chunk->scores;
         const Func probs_ready = define_softmax(kind, number, logits, chunk);
         if (part_ == Part::masked) {
             define_lost(kind, value_place(number) + is_ready, chunk);
@@ -84,6 +85,29 @@ protected:
         }
     }
 
+    void number_registers() override {
+        WarpTilesBuilder::number_registers();
+        factor_ = s_.registers.unit + 1;
+    }
+
+    Expr all_here(const Expr &after) const override { // and what they brought is there for the products
+        return device_call("barrier", {}, device_call("fence_products", {}, device_call("wait", {0}, after)));
+    }
+
+    // Where acc is under way, its factors are kept until it is there.
+    void define_raised(const std::string &kind, const Func &largest, WarpChunk *chunk) override {
+        if (part_ != Part::whole) {
+            WarpTilesBuilder::define_raised(kind, largest, chunk);
+            return;
+        }
+        const int first = s_.registers.reference;
+        chunk->raised = func(kind, "raised");
+        chunk->raised(vars({}, true)) =
+            device_call(f_.softmax().has_integer_references() ? "raise_references" : "raise_natural_references",
+                        {first, first + 1, factor_, factor_ + 1, largest(at({0, 0}, true)), largest(at({1, 0}, true))});
+        add(&chunk->stages, chunk->raised);
+    }
+
     // The words of probs and acc belong to the products of the chunk before until all powers have been computed.
     Expr registers_free(const std::string &kind, const Func &probs, WarpChunk *chunk) override {
         if (part_ != Part::whole) {
@@ -94,7 +118,8 @@ protected:
         bits(vars({}, true)) = 0;
         bits(vars({}, true)) = bits(at({}, true)) | Halide::reinterpret<int32_t>(probs(at({all.x, all.y, 0}, true)));
         chunk->stages.push_back({bits, {}, {all.x, all.y}});
-        free(vars({}, true)) = device_call("group_wait_behind", {0, bits(at({}, true))});
+        free(vars({}, true)) = device_call("scale", {acc_slot(0, 0), s_.columns_of_acc() * k_.product->sums_of_lane(), factor_, factor_ + 1},
+                                           device_call("group_wait_behind", {0, bits(at({}, true))}));
         add(&chunk->stages, free);
         return free(at({}, true));
     }
@@ -103,6 +128,26 @@ protected:
 
 private:
     Part part_ = Part::masked;
+    int factor_ = 0; // registers: what acc is multiplied by when it is there, for each row
+
+    // Copies of key and value of these chunks (undefined: none), sent together after `after`.
+    Expr send(const std::string &kind, const Expr &of_keys, const Expr &of_values, const Expr &after, WarpChunk *chunk) {
+        Func sent = func(kind, "sent");
+        Expr copied = 0;
+        const auto add_copies = [&](const Func &copy, int count) {
+            add(&chunk->stages, copy, {{n_, count}});
+            copied = copied + sum_of(copy, count, true);
+        };
+        if (of_keys.defined()) {
+            add_copies(copy_keys(kind, of_keys, after, true), copies_of(k_.keys, d_));
+        }
+        if (of_values.defined()) {
+            add_copies(copy_values(kind, of_values, after, true), copies_of(k_.keys, dv_));
+        }
+        sent(vars({}, true)) = device_call("commit", {}, copied);
+        add(&chunk->stages, sent);
+        return sent(at({}, true));
+    }
 
     static Expr fenced(const Expr &after) { return device_call("group_fence", {}, after); }
 

@@ -46,8 +46,8 @@ void WarpTilesBuilder::define_seen(const std::string &kind, const Func &logits, 
     chunk->seen(vars({word_, q2_, mt_}, true)) = f_.numerics().bits_over_lanes(own(at({word_, q2_, mt_}, true)), 4, 1);
     const int words = (k_.keys + bits - 1) / bits;
     const std::vector<std::pair<Var, int>> dims = {{word_, words}, {q2_, 2}, {mt_, k_.tiles}};
-    chunk->mending.push_back({own, dims, {keys.x, keys.y}});
-    chunk->mending.push_back({chunk->seen, dims, {}});
+    chunk->stages.push_back({own, dims, {keys.x, keys.y}});
+    add(&chunk->stages, chunk->seen, dims);
 }
 
 void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number, WarpChunk *chunk) {
@@ -56,12 +56,12 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
                  kind + "mend"); // column of two, row, 8 columns, tile, key
     RDom domain = d;
     domain.where(d[5] < chunk->lost(at({}, true)));
+    // Nothing is staged inside of these loops: they would not be skipped as a whole.
     Func lost = func(kind, "lost_value"); // its bits; 0 of a finite one
     const Expr key = number * k_.keys + n_, column = nt_ * piece + s_.lane % 4 * 2 + i_;
     const Expr value = f_.inputs().keys.value(column, existing(key), kv_head(), s_.b);
     lost(vars({i_, nt_, n_}, true)) =
         select(magnitude_bits(value) >= infinity_bits && key < length_(s_.qt, s_.b), Halide::reinterpret<int32_t>(value), 0);
-    chunk->lost_value = lost;
     Expr word = chunk->seen(at({0, d[1], d[3]}, true));
     for (int i = 1; i < (k_.keys + 31) / 32; i++) {
         word = select(d[4] >= 32 * i, chunk->seen(at({i, d[1], d[3]}, true)), word);

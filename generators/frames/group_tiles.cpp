@@ -3,7 +3,7 @@
 //
 // Such a product reads key, value and query in shared memory, so there are no fragments to load. In whole chunks the scores of a chunk and
 // the product of the probs of the chunk before are issued together: the softmax begins when the scores are there, and acc is waited for
-// where it is needed, behind all powers of 2.
+// where it is needed, behind all powers of 2. Before the first chunk there are probs and values of 0.
 #include "warp_tiles_builder.h"
 
 namespace polyhead::gen {
@@ -15,9 +15,9 @@ using Halide::RDom;
 
 namespace {
 
-// What of a chunk is computed: scores and probs of the first one, which has no chunk before it; of another one, beside acc of the one before;
-// acc of the last; all of a chunk of which some rows do not see some keys.
-enum class Part { first, whole, last, masked };
+// What of a chunk is computed: scores and probs beside acc of the one before; acc of the last; all of a chunk of which some rows do not see some
+// keys.
+enum class Part { whole, last, masked };
 
 class GroupTilesBuilder : public WarpTilesBuilder {
 public:
@@ -31,16 +31,12 @@ protected:
     }
 
     void divide_chunks() override {
-        const Expr whole = whole_count_, all = (f_.inputs().seq_len_kv + k_.keys - 1) / k_.keys;
+        const Expr whole = whole_end_(s_.qt, s_.b), all = (f_.inputs().seq_len_kv + k_.keys - 1) / k_.keys;
         if (!all_masked_) {
-            const auto add_part = [&](Part part, const char *kind, const Expr &most, const Expr &count, const Expr &number) {
-                part_ = part;
-                add_chunk(kind, most, count, number, false);
-            };
-            constexpr int at_most_one = 2; // an extent of 1 would put the condition around each stage
-            add_part(Part::first, "first_", at_most_one, min(whole, 1), Expr(c_));
-            add_part(Part::whole, "whole_", all, whole - 1, c_ + 1);
-            add_part(Part::last, "last_", at_most_one, min(whole, 1), whole_end_(s_.qt, s_.b) + c_);
+            part_ = Part::whole;
+            add_chunk("whole_", all, whole, Expr(c_), false);
+            part_ = Part::last;
+            add_chunk("last_", 1, 1, whole + c_, false);
         }
         part_ = Part::masked;
         add_masked_chunks();
@@ -51,19 +47,18 @@ protected:
         ready(vars({}, true)) = all_here(c_ * 0);
         add(&chunk->stages, ready);
         const Expr is_ready = ready(at({}, true)), next = number + 1;
-        const Expr is_sent = part_ == Part::first   ? send(kind, next, Expr(), is_ready, chunk)
-                             : part_ == Part::whole ? send(kind, next, number, is_ready, chunk)
-                             : part_ == Part::last  ? send(kind, Expr(), number, is_ready, chunk)
-                                                    : send(kind, next, next, is_ready, chunk);
+        const Expr is_sent = part_ == Part::whole  ? send(kind, next, number, is_ready, chunk)
+                             : part_ == Part::last ? send(kind, Expr(), number, is_ready, chunk)
+                                                   : send(kind, next, next, is_ready, chunk);
         chunk->acc = func(kind, "acc");
         if (part_ == Part::last) {
-            chunk->acc(vars({}, true)) = device_call("group_wait", {0}, acc_products(number - 1, fenced(is_sent)));
+            chunk->acc(vars({}, true)) = device_call("group_wait", {0}, acc_products(number + k_.chunks - 1, fenced(is_sent)));
             add(&chunk->stages, chunk->acc);
             return;
         }
         const Expr scores = score_products(number, fenced(is_sent));
         chunk->scores = func(kind, "scores");
-        chunk->scores(vars({}, true)) = part_ == Part::whole ? device_call("group_wait", {1}, acc_products(number - 1, scores))
+        chunk->scores(vars({}, true)) = part_ == Part::whole ? device_call("group_wait", {1}, acc_products(number + k_.chunks - 1, scores))
                                                              : device_call("group_wait", {0}, scores);
         add(&chunk->stages, chunk->scores);
         Func logits = func(kind, "logits");
@@ -83,6 +78,27 @@ protected:
             define_seen(kind, logits, chunk);
             define_mended(kind, number, chunk);
         }
+    }
+
+    // Values of 0 in the place of the chunk before the first.
+    Func first_values() override {
+        if (all_masked_) {
+            return WarpTilesBuilder::first_values();
+        }
+        return copies(
+            "first_value_copy", k_.keys, dv_, base_ + value_place(k_.chunks - 1), 0, false, [](const Expr &) { return Expr(0); },
+            [this](const Expr &d, const Expr &row) {
+                const KeySource &keys = f_.inputs().keys;
+                return keys.stored_value(d, keys.existing_row(row), kv_head(), s_.b);
+            });
+    }
+
+    Expr more_start() const override {
+        Expr token = 0;
+        for (int word = 0; !all_masked_ && word < key_steps() * k_.product->words_of_a(); word++) {
+            token = token + device_call("set_word", {s_.registers.probs + word, Halide::cast<uint32_t>(0)});
+        }
+        return token;
     }
 
     void number_registers() override {

@@ -36,13 +36,11 @@ void WarpTilesBuilder::number_registers() {
 void WarpTilesBuilder::define_tile() {
     const TileRange range(f_, query_of(0), query_of(k_.rows() - 1), s_.b);
     all_masked_ = range.begin_some.defined() || f_.logits().excludes_pairs();
-    const Expr first = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
-    whole_count_ = all_masked_ ? first : range.end_all / k_.keys;
-    masked_count_ = (range.end_some + k_.keys - 1) / k_.keys - whole_count_;
-    first_chunk_(s_.qt, s_.b) = first;
-    whole_end_(s_.qt, s_.b) = whole_count_;
+    first_chunk_(s_.qt, s_.b) = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
+    whole_end_(s_.qt, s_.b) = all_masked_ ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
     length_(s_.qt, s_.b) = f_.visibility().kv_length(s_.b);
-    s_.of_tile = {first_chunk_, whole_end_, length_};
+    masked_(s_.qt, s_.b) = (range.end_some + k_.keys - 1) / k_.keys - whole_end_(s_.qt, s_.b);
+    s_.of_tile = {first_chunk_, whole_end_, masked_, length_};
 }
 
 void WarpTilesBuilder::define_memory() {
@@ -97,7 +95,7 @@ void WarpTilesBuilder::define_start() {
         "query_copy", k_.rows(), d_, base_, 0, false, [](const Expr &) { return Expr(16); },
         [&](const Expr &d, const Expr &row) { return in.stored_query(d, query_of(row), s_.h, s_.b); });
     const Expr chunk = first_chunk_(s_.qt, s_.b);
-    Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = copy_values("first_", chunk, 0, false);
+    Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = first_values();
     const int of_query = copies_of(k_.rows(), d_), of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
     add(&s_.before, query_copy, {{n_, of_query}});
     add(&s_.before, key_copy, {{n_, of_key}});
@@ -110,7 +108,7 @@ void WarpTilesBuilder::define_start() {
     Expr token = device_call("commit", {}, copied);
     const Expr factor = f_.operands().query_factor();
     token = token + device_call("set", {r.unit, scores_keep_order() ? Halide::abs(factor) : factor}) +
-            device_call("zero", {r.acc, r.scores - r.acc});
+            device_call("zero", {r.acc, r.scores - r.acc}) + more_start();
     for (int i = 0; i < k_.product->words_of_b(); i++) {
         token = token + device_call("set_word", {r.ones + i, two_ones()});
     }
@@ -171,7 +169,7 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
 void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     if (!all_masked_) {
-        add_chunk("whole_", all, whole_count_, Expr(c_), false);
+        add_chunk("whole_", all, whole_end_(s_.qt, s_.b), Expr(c_), false);
     }
     add_masked_chunks();
 }
@@ -179,14 +177,16 @@ void WarpTilesBuilder::divide_chunks() {
 void WarpTilesBuilder::add_masked_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
-    add_chunk("masked_", all_masked_ ? all : min(all, most), masked_count_, whole_end_(s_.qt, s_.b) + c_, true);
+    add_chunk("masked_", all_masked_ ? all : min(all, most), masked_(s_.qt, s_.b), whole_end_(s_.qt, s_.b) + c_, true);
 }
 
 void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
     WarpChunk chunk;
     chunk.masked = masked;
     chunk.domain = RDom(0, most, kind + "chunks");
-    chunk.domain.where(chunk.domain.x < count);
+    if (!Halide::Internal::is_const_one(count)) {
+        chunk.domain.where(chunk.domain.x < count);
+    }
     define_chunk(kind, number, &chunk);
     s_.acc(thread()) += (chunk.masked ? chunk.mended : chunk.acc)(at({chunk.domain.x}, false));
     s_.chunks.push_back(chunk);

@@ -34,12 +34,9 @@ protected:
     WarpTilesBytes bytes_;
     bool all_masked_ = false; // no chunk is seen as a whole
     Var i_{"i"}, nt_{"nt"}, mt_{"mt"}, q2_{"q2"}, word_{"word"}, kt_{"kt"}, n_{"n"}, c_{"c"};
-    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, length_{"valid_keys"};
+    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, masked_{"masked_chunks"}, length_{"valid_keys"};
     Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
     Expr start_, base_;
-    // Of the loops over chunks. As Funcs they would relax these loops (docs/internals/schedules.md, section 6, trap 7), and stages whose calls
-    // have effects would be there for chunks that do not exist.
-    Expr whole_count_, masked_count_;
 
     int depth() const { return k_.product->k; }
     int steps() const { return d_ / depth(); }
@@ -114,6 +111,9 @@ protected:
     Expr existing(const Expr &key) const { return Halide::max(f_.inputs().keys.row(key), 0); }
 
     void define_start();
+    // Copies of values before the first chunk, and what else comes before it.
+    virtual Func first_values() { return copy_values("first_", first_chunk_(s_.qt, s_.b), 0, false); }
+    virtual Expr more_start() const { return 0; }
     Expr two_ones() const {
         const uint32_t one = k_.product->a == Number::bf16 ? 0x3f80 : 0x3c00;
         return Halide::Internal::make_const(Halide::UInt(32), int64_t(one | one << 16));

@@ -39,8 +39,10 @@ void WarpTilesBuilder::define_tile() {
     first_chunk_(s_.qt, s_.b) = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
     whole_end_(s_.qt, s_.b) = all_masked_ ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
     length_(s_.qt, s_.b) = f_.visibility().kv_length(s_.b);
-    masked_(s_.qt, s_.b) = (range.end_some + k_.keys - 1) / k_.keys - whole_end_(s_.qt, s_.b);
-    s_.of_tile = {first_chunk_, whole_end_, masked_, length_};
+    // With bounds that Halide knew it would compare chunks with them besides.
+    whole_(s_.qt, s_.b) = device_call("unbounded", {whole_end_(s_.qt, s_.b)});
+    masked_(s_.qt, s_.b) = device_call("unbounded", {(range.end_some + k_.keys - 1) / k_.keys - whole_end_(s_.qt, s_.b)});
+    s_.of_tile = {first_chunk_, whole_end_, whole_, masked_, length_};
 }
 
 void WarpTilesBuilder::define_memory() {
@@ -170,7 +172,7 @@ void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     const Expr whole_end = whole_end_(s_.qt, s_.b);
     if (!all_masked_) {
-        add_chunk("whole_", all, whole_end, Expr(c_), false);
+        add_chunk("whole_", rows / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
     }
     const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
     add_chunk("masked_", all_masked_ ? all : min(all, most), masked_(s_.qt, s_.b), whole_end + c_, true);
@@ -179,7 +181,7 @@ void WarpTilesBuilder::divide_chunks() {
 void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
     WarpChunk chunk;
     chunk.masked = masked;
-    chunk.domain = RDom(0, most, kind + "chunks");
+    chunk.domain = RDom(0, most, kind + counted_chunks);
     chunk.domain.where(chunk.domain.x < count);
     define_chunk(kind, number, &chunk);
     s_.chunks.push_back(chunk);
@@ -227,8 +229,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
     }
     define_acc(kind, values, probs_ready(at({}, ch)), chunk);
     if (chunk->masked) {
-        define_seen(kind, logits, chunk);
-        define_mended(kind, number, chunk);
+        define_mended(kind, number, logits, chunk);
     }
     s_.acc(thread()) += (chunk->masked ? chunk->mended : chunk->acc)(at({chunk->domain.x}, false));
 }
@@ -314,9 +315,6 @@ std::vector<Func> WarpTilesStages::funcs() const {
         }
         all.push_back(c.key_fragments);
         all.push_back(c.value_fragments);
-        if (c.masked) {
-            all.push_back(c.mended);
-        }
     }
     if (query_signed.defined()) {
         all.push_back(query_signed);

@@ -267,6 +267,9 @@ private:
             } else if (next == '#') {
                 text += std::to_string(calls_);
                 at++;
+            } else if (next == '+') {
+                text += std::to_string(further * 4);
+                at++;
             } else if (next == '[') {
                 text += slot('f', literal(site, 0) + further + (from[at + 2] - '0'));
                 at += 3;

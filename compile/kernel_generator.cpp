@@ -10,6 +10,7 @@
 #include "../generators/layer.h"
 #include "../plan/scratch_terms.h"
 #include "../schedules/autoschedule.h"
+#include "../schedules/counted_loops.h"
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
 #include "arguments.h"
@@ -69,6 +70,7 @@ public:
             schedule_kernel(&plan_, frame(), tiling(), machine());
         }
         adapt_lowered_code(get_pipeline());
+        end_counted_loops(get_pipeline());
         keep_lowered(get_pipeline());
     }
 

@@ -60,6 +60,10 @@ Expr made_finite(const Product &product, const Expr &address, const Expr &whethe
     return device_call(of_type("make_finite", product), {address, asked}, after);
 }
 
+Expr mended(const Product &product, const std::vector<Expr> &arguments) {
+    return device_call(of_type("mend", product), arguments);
+}
+
 Expr packed(const Product &product, const Expr &low, const Expr &high) {
     return device_call(of_type("pack", product), {low, high});
 }

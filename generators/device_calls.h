@@ -35,6 +35,9 @@ Halide::Expr descriptor_step(const Halide::Expr &bytes);
 // Whether one of the 8 elements at an address in shared memory is not finite: they are made 0.
 Halide::Expr made_finite(const Product &product, const Halide::Expr &address, const Halide::Expr &whether, const Halide::Expr &after);
 
+// Adds values that are not finite to the sums of the rows that see them ("mend_f16").
+Halide::Expr mended(const Product &product, const std::vector<Halide::Expr> &arguments);
+
 // Two values as one word of elements that the product multiplies, rounded to nearest.
 Halide::Expr packed(const Product &product, const Halide::Expr &low, const Halide::Expr &high);
 

@@ -29,7 +29,7 @@ struct DeviceCall {
     Result result;
     // PTX. $2 is argument 2, $2:4 a list of 4 registers from that on, $* of the sums of all columns, $= the result, $# a number of this
     // call alone. `each` stands between `text` and `after` once for each 4 registers from argument 0 on, of which argument 1 is the number,
-    // and calls them $[0] to $[3].
+    // and calls them $[0] to $[3]; $+ are the bytes of those before.
     const char *text, *each = "", *after = "";
 };
 
@@ -67,12 +67,28 @@ struct DeviceCall {
     "$polyhead_skip$#;\n" POLYHEAD_RAISE_ROW("$0", "$4", "%s0", round_up, power)                                                           \
         POLYHEAD_RAISE_ROW("$1", "$5", "%s1", round_up, power) "mov.b32 $2, %s0;\nmov.b32 $3, %s1;\n$polyhead_skip$#:\n}"
 
+// Of two elements %e that lie side by side: floats, %x and %y. Those that are finite become 0; the others are added to the sums of the rows
+// that see the key, of which %m0 and %m1 have all bits.
+#define POLYHEAD_MEND_ELEMENT(element, first, second)                                                                                      \
+    "and.b32 %b, " element ", 0x7f800000;\nsetp.eq.b32 %q, %b, 0x7f800000;\nselp.b32 " element ", " element ", 0, %q;\n"                   \
+    "and.b32 %b, " element ", %m0;\nadd.f32 " first ", " first ", %b;\nand.b32 %b, " element ", %m1;\nadd.f32 " second ", " second ", %b;\n"
+#define POLYHEAD_MEND_FOUR(to_floats)                                                                                                      \
+    "ld.global.b32 %e, [%a+$+];\n" to_floats POLYHEAD_MEND_ELEMENT("%x", "$[0]", "$[2]") POLYHEAD_MEND_ELEMENT("%y", "$[1]", "$[3]")
+#define POLYHEAD_MEND                                                                                                                      \
+    "{\n.reg .pred %q;\n.reg .b16 %h<2>;\n.reg .b32 %i, %e, %x, %y, %b, %m0, %m1;\n.reg .b64 %a, %s;\nsetp.le.s32 %q, $4, 0;\n"            \
+    "@%q bra.uni $polyhead_skip$#;\nmov.b32 %i, 0;\nmov.b64 %a, $2;\nsub.s64 %s, $3, %a;\n$polyhead_key$#:\nshr.u32 %m0, $5, %i;\n"    \
+    "and.b32 %m0, %m0, 1;\nneg.s32 %m0, %m0;\nshr.u32 %m1, $6, %i;\nand.b32 %m1, %m1, 1;\nneg.s32 %m1, %m1;"
+#define POLYHEAD_MENDED                                                                                                                    \
+    "add.s64 %a, %a, %s;\nadd.s32 %i, %i, 1;\nsetp.lt.s32 %q, %i, $4;\n@%q bra.uni $polyhead_key$#;\n$polyhead_skip$#:\n}"
+
 inline constexpr DeviceCall device_calls[] = {
     // (bytes): where the shared memory of the block begins
     {"shared_memory", "no", Result::integer, "mov.u32 $=, polyhead_shared_memory;"},
     // (to, the first of 8 elements, bytes of them that are read, 0 or 16; the others are 0)
     {"copy", "vevo", Result::none, "cp.async.cg.shared.global [$0], [$1], 16, $2;"},
     {"commit", "o", Result::none, "cp.async.commit_group;"},
+    // (x): x, of which Halide knows no bounds
+    {"unbounded", "vo", Result::integer, "mov.b32 $=, $0;"},
     // (groups of copies that may be under way)
     {"wait", "no", Result::none, "cp.async.wait_group $0;"},
     {"barrier", "o", Result::none, "bar.sync 0;"},
@@ -129,6 +145,12 @@ inline constexpr DeviceCall device_calls[] = {
     // (address of 8 elements, whether): each that is not finite becomes 0; not 0 where there is one
     {"make_finite_f16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7c007c00", "0x04000400")},
     {"make_finite_bf16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7f807f80", "0x00800080")},
+    // (first, count, the lane's first element of the value of a key, that of the next key, keys, at most 32, a bit for each that its first row
+    // sees, and its second): adds the elements that are not finite
+    {"mend_f16", "fneevvvo", Result::none, POLYHEAD_MEND,
+     POLYHEAD_MEND_FOUR("mov.b32 {%h0, %h1}, %e;\ncvt.f32.f16 %x, %h0;\ncvt.f32.f16 %y, %h1;\n"), POLYHEAD_MENDED},
+    {"mend_bf16", "fneevvvo", Result::none, POLYHEAD_MEND, POLYHEAD_MEND_FOUR("shl.b32 %x, %e, 16;\nand.b32 %y, %e, 0xffff0000;\n"),
+     POLYHEAD_MENDED},
     // (low, high): rounded to nearest
     {"pack_f16", "vv", Result::word, "cvt.rn.f16x2.f32 $=, $1, $0;"},
     {"pack_bf16", "vv", Result::word, "cvt.rn.bf16x2.f32 $=, $1, $0;"},

@@ -37,18 +37,6 @@ void place(const ThreadStage &stage, const LoopLevel &level) {
     }
 }
 
-// The loops over keys are skipped where no value was lost.
-void schedule_mended(WarpChunk &chunk, const LoopLevel &level) {
-    chunk.mended.compute_at(level).store_in(MemoryType::Stack);
-    Halide::Stage update = chunk.mended.update();
-    std::vector<Halide::VarOrRVar> order(chunk.mends.begin(), chunk.mends.end());
-    order.insert(order.end(), {chunk.mended_key, chunk.mended_once});
-    update.reorder(order).never_partition_all();
-    for (const RVar &loop : chunk.mends) {
-        update.unroll(loop);
-    }
-}
-
 } // namespace
 
 // Blocks over (tile, h, b), threads over (lane, warp). Everything is inside of the loops over threads: the loop over chunks is one of a
@@ -113,9 +101,6 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
         }
         if (chunk.value_fragments.defined()) {
             chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
-        }
-        if (chunk.masked) {
-            schedule_mended(chunk, level);
         }
     }
 }

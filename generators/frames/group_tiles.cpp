@@ -31,12 +31,11 @@ protected:
     }
 
     void divide_chunks() override {
-        const Expr whole = whole_end_(s_.qt, s_.b), all = (f_.inputs().seq_len_kv + k_.keys - 1) / k_.keys;
         if (!all_masked_) {
             part_ = Part::whole;
-            add_chunk("whole_", all, whole, Expr(c_), false);
+            add_chunk("whole_", f_.inputs().seq_len_kv / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
             part_ = Part::last;
-            add_chunk("last_", 1, 1, whole + c_, false);
+            add_chunk("last_", 1, 1, whole_end_(s_.qt, s_.b) + c_, false);
         }
         part_ = Part::masked;
         add_masked_chunks();
@@ -75,8 +74,7 @@ protected:
         chunk->acc(vars({}, true)) = summed;
         add(&chunk->stages, chunk->acc);
         if (part_ == Part::masked) {
-            define_seen(kind, logits, chunk);
-            define_mended(kind, number, chunk);
+            define_mended(kind, number, logits, chunk);
         }
     }
 

@@ -39,8 +39,10 @@ void WarpTilesBuilder::define_tile() {
     first_chunk_(s_.qt, s_.b) = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
     whole_end_(s_.qt, s_.b) = all_masked_ ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
     length_(s_.qt, s_.b) = f_.visibility().kv_length(s_.b);
-    masked_(s_.qt, s_.b) = (range.end_some + k_.keys - 1) / k_.keys - whole_end_(s_.qt, s_.b);
-    s_.of_tile = {first_chunk_, whole_end_, masked_, length_};
+    // With bounds that Halide knew it would compare chunks with them besides.
+    whole_(s_.qt, s_.b) = device_call("unbounded", {whole_end_(s_.qt, s_.b)});
+    masked_(s_.qt, s_.b) = device_call("unbounded", {(range.end_some + k_.keys - 1) / k_.keys - whole_end_(s_.qt, s_.b)});
+    s_.of_tile = {first_chunk_, whole_end_, whole_, masked_, length_};
 }
 
 void WarpTilesBuilder::define_memory() {
@@ -169,7 +171,7 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
 void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     if (!all_masked_) {
-        add_chunk("whole_", all, whole_end_(s_.qt, s_.b), Expr(c_), false);
+        add_chunk("whole_", rows / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
     }
     add_masked_chunks();
 }
@@ -183,8 +185,9 @@ void WarpTilesBuilder::add_masked_chunks() {
 void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
     WarpChunk chunk;
     chunk.masked = masked;
-    chunk.domain = RDom(0, most, kind + "chunks");
-    if (!Halide::Internal::is_const_one(count)) {
+    const bool always = Halide::Internal::is_const_one(count);
+    chunk.domain = RDom(0, most, kind + (always ? "chunk" : counted_chunks));
+    if (!always) {
         chunk.domain.where(chunk.domain.x < count);
     }
     define_chunk(kind, number, &chunk);
@@ -234,8 +237,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
     }
     define_acc(kind, values, probs_ready(at({}, ch)), chunk);
     if (chunk->masked) {
-        define_seen(kind, logits, chunk);
-        define_mended(kind, number, chunk);
+        define_mended(kind, number, logits, chunk);
     }
 }
 
@@ -322,9 +324,6 @@ std::vector<Func> WarpTilesStages::funcs() const {
             if (fragments.defined()) { // a product of four warps has none
                 all.push_back(fragments);
             }
-        }
-        if (c.masked) {
-            all.push_back(c.mended);
         }
     }
     if (query_signed.defined()) {

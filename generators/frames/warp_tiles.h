@@ -15,6 +15,9 @@
 
 namespace polyhead::gen {
 
+// The end of the name of a loop that computes a chunk too much, and then a wrong result, where it runs longer than its condition says.
+constexpr const char *counted_chunks = "counted_chunks";
+
 struct WarpTilesBlocking {
     int warps; // of a block
     int tiles; // of 16 rows, of a warp
@@ -43,10 +46,7 @@ struct WarpChunk {
     Halide::Func scores, key_fragments, query_fragments, acc, value_fragments; // query_fragments: undefined where they are kept
     Halide::Func scored;                                                       // what comes before scores are read
     Halide::Func raised;                                                       // references are those of the chunk
-    // Of masked chunks: whether values are not finite, which keys a row sees, acc with those values.
-    Halide::Func lost, seen, mended;
-    std::vector<Halide::RVar> mends;
-    Halide::RVar mended_key, mended_once;
+    Halide::Func lost, mended; // of masked chunks: 1 where values are not finite; acc has them
     Halide::RVar scores_of_pair, scores_of_steps, acc_of_pair; // the loops in which fragments are loaded
 };
 

@@ -34,7 +34,7 @@ protected:
     WarpTilesBytes bytes_;
     bool all_masked_ = false; // no chunk is seen as a whole
     Var i_{"i"}, nt_{"nt"}, mt_{"mt"}, q2_{"q2"}, word_{"word"}, kt_{"kt"}, n_{"n"}, c_{"c"};
-    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, masked_{"masked_chunks"}, length_{"valid_keys"};
+    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, whole_{"whole"}, masked_{"masked"}, length_{"valid_keys"};
     Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
     Expr start_, base_;
 
@@ -146,8 +146,7 @@ protected:
     Func define_probs(const std::string &kind, const Func &probs, WarpChunk *chunk);
     void define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk);
     void define_lost(const std::string &kind, const Expr &values, WarpChunk *chunk);
-    void define_seen(const std::string &kind, const Func &logits, WarpChunk *chunk);
-    void define_mended(const std::string &kind, const Expr &number, WarpChunk *chunk);
+    void define_mended(const std::string &kind, const Expr &number, const Func &logits, WarpChunk *chunk);
 };
 
 // The same by products of four warps.

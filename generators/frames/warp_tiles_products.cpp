@@ -65,12 +65,7 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     // Whole chunks have the maximum of their scores: logits are then part of the difference to the reference, one instruction.
     const bool of_scores_alone = scores_keep_order() && !chunk->masked;
     const Func compared = of_scores_alone ? scores : logits;
-    // Scores are a stage of their own, because a condition (that of tanh) must not have a call that reads a register: Halide 21 would then
-    // make the stages of chunks that do not exist.
-    add(&chunk->stages, scores, of_scores);
-    if (!of_scores_alone) {
-        add(&chunk->stages, logits, of_scores);
-    }
+    add(&chunk->stages, compared, of_scores);
     const Exprs row = at({q2_, mt_}, true);
     const RDom keys(1, 2 * columns - 1, kind + "keys");
     const auto of_row = [&](const Expr &key) { return compared(at({q2_ * 2 + key % 2, key / 2, mt_}, true)); };

@@ -18,7 +18,7 @@ import check_ptx
 import embedded
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TARGET, FLAGS = "x86-64-linux-cuda-cuda_capability_80", ["--op", "sdpa", "--num-heads", "16"]
+TARGET, FLAGS = "x86-64-linux-cuda-cuda_capability_80", ["--op", "sdpa", "--num-heads", "16", "--tiling", "frame=warp_tiles"]
 # A kernel of each dtype, head dim and mask, and at most how many instructions a product may have.
 KERNELS = [("%s_d%d%s" % (dtype, dim, "_causal" if causal else ""), dim,
             ["--dtype", dtype, "--head-dim", str(dim)] + (["--causal", "bottom_right"] if causal else []))

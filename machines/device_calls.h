@@ -53,17 +53,17 @@ struct DeviceCall {
     "setp.eq.f32 %q, %d, 0f00000000;\nmul.f32 %d, %d, 0f3FB8AA3B;\nex2.approx.ftz.f32 %d, %d;\nselp.f32 " factor ", 0f3F800000, %d, %q;\n"
 #define POLYHEAD_RAISE_ROW(reference, largest, factor, round_up, power)                                                                    \
     "shfl.sync.bfly.b32 %o, " largest ", 1, 31, -1;\nmax.ftz.f32 %m, " largest ", %o;\nshfl.sync.bfly.b32 %o, %m, 2, 31, -1;\n"            \
-    "max.ftz.f32 %m, %m, %o;\n" round_up "max.ftz.f32 %m, %m, " reference ";\nsub.f32 %d, " reference ", %m;\n" power(                     \
-        factor) "mov.b32 " reference ", %m;\n"
+    "max.ftz.f32 %m, %m, %o;\n" round_up "max.ftz.f32 %m, %m, " reference ";\nsub.f32 %d, " reference                                      \
+    ", %m;\n" power(factor) "mov.b32 " reference ", %m;\n"
 #define POLYHEAD_RAISE(round_up, power)                                                                                                    \
-    "{\n.reg .pred %q, %any;\n.reg .b32 %o, %m, %d, %i, %s0, %s1;\nsetp.gt.f32 %q, $4, $2;\nsetp.gt.or.f32 %q, $5, $3, %q;\n"             \
+    "{\n.reg .pred %q, %any;\n.reg .b32 %o, %m, %d, %i, %s0, %s1;\nsetp.gt.f32 %q, $4, $2;\nsetp.gt.or.f32 %q, $5, $3, %q;\n"              \
     "vote.sync.any.pred %any, %q, -1;\n@!%any bra.uni $polyhead_skip$#;\n" POLYHEAD_RAISE_ROW("$2", "$4", "%s0", round_up, power)          \
         POLYHEAD_RAISE_ROW("$3", "$5", "%s1", round_up, power)
 #define POLYHEAD_SCALE_FOUR "mul.f32 $[0], $[0], %s0;\nmul.f32 $[1], $[1], %s0;\nmul.f32 $[2], $[2], %s1;\nmul.f32 $[3], $[3], %s1;"
 #define POLYHEAD_RAISED "$polyhead_skip$#:\n}"
 #define POLYHEAD_RAISE_REFERENCES(round_up, power)                                                                                         \
-    "{\n.reg .pred %q, %any;\n.reg .b32 %o, %m, %d, %i, %s0, %s1;\nmov.b32 $2, 0f3F800000;\nmov.b32 $3, 0f3F800000;\n"                    \
-    "setp.gt.f32 %q, $4, $0;\nsetp.gt.or.f32 %q, $5, $1, %q;\nvote.sync.any.pred %any, %q, -1;\n@!%any bra.uni "                          \
+    "{\n.reg .pred %q, %any;\n.reg .b32 %o, %m, %d, %i, %s0, %s1;\nmov.b32 $2, 0f3F800000;\nmov.b32 $3, 0f3F800000;\n"                     \
+    "setp.gt.f32 %q, $4, $0;\nsetp.gt.or.f32 %q, $5, $1, %q;\nvote.sync.any.pred %any, %q, -1;\n@!%any bra.uni "                           \
     "$polyhead_skip$#;\n" POLYHEAD_RAISE_ROW("$0", "$4", "%s0", round_up, power)                                                           \
         POLYHEAD_RAISE_ROW("$1", "$5", "%s1", round_up, power) "mov.b32 $2, %s0;\nmov.b32 $3, %s1;\n$polyhead_skip$#:\n}"
 
@@ -71,12 +71,13 @@ struct DeviceCall {
 // that see the key, of which %m0 and %m1 have all bits.
 #define POLYHEAD_MEND_ELEMENT(element, first, second)                                                                                      \
     "and.b32 %b, " element ", 0x7f800000;\nsetp.eq.b32 %q, %b, 0x7f800000;\nselp.b32 " element ", " element ", 0, %q;\n"                   \
-    "and.b32 %b, " element ", %m0;\nadd.f32 " first ", " first ", %b;\nand.b32 %b, " element ", %m1;\nadd.f32 " second ", " second ", %b;\n"
+    "and.b32 %b, " element ", %m0;\nadd.f32 " first ", " first ", %b;\nand.b32 %b, " element ", %m1;\nadd.f32 " second ", " second         \
+    ", %b;\n"
 #define POLYHEAD_MEND_FOUR(to_floats)                                                                                                      \
     "ld.global.b32 %e, [%a+$+];\n" to_floats POLYHEAD_MEND_ELEMENT("%x", "$[0]", "$[2]") POLYHEAD_MEND_ELEMENT("%y", "$[1]", "$[3]")
 #define POLYHEAD_MEND                                                                                                                      \
     "{\n.reg .pred %q;\n.reg .b16 %h<2>;\n.reg .b32 %i, %e, %x, %y, %b, %m0, %m1;\n.reg .b64 %a, %s;\nsetp.le.s32 %q, $4, 0;\n"            \
-    "@%q bra.uni $polyhead_skip$#;\nmov.b32 %i, 0;\nmov.b64 %a, $2;\nsub.s64 %s, $3, %a;\n$polyhead_key$#:\nshr.u32 %m0, $5, %i;\n"    \
+    "@%q bra.uni $polyhead_skip$#;\nmov.b32 %i, 0;\nmov.b64 %a, $2;\nsub.s64 %s, $3, %a;\n$polyhead_key$#:\nshr.u32 %m0, $5, %i;\n"        \
     "and.b32 %m0, %m0, 1;\nneg.s32 %m0, %m0;\nshr.u32 %m1, $6, %i;\nand.b32 %m1, %m1, 1;\nneg.s32 %m1, %m1;"
 #define POLYHEAD_MENDED                                                                                                                    \
     "add.s64 %a, %a, %s;\nadd.s32 %i, %i, 1;\nsetp.lt.s32 %q, %i, $4;\n@%q bra.uni $polyhead_key$#;\n$polyhead_skip$#:\n}"
@@ -113,7 +114,8 @@ inline constexpr DeviceCall device_calls[] = {
     {"group_commit", "o", Result::none, "wgmma.commit_group.sync.aligned;"},
     // (groups of products that may be under way)
     {"group_wait", "no", Result::none, "wgmma.wait_group.sync.aligned $0;"},
-    // (the same, bits of a float that is less than 1e38, in which all of what stands before the wait takes part): ptxas moves a wait up, over
+    // (the same, bits of a float that is less than 1e38, in which all of what stands before the wait takes part): ptxas moves a wait up,
+    // over
     // what should overlap the products, but not over a branch that it cannot decide
     {"group_wait_behind", "nvo", Result::none,
      "{\n.reg .pred %q;\nsetp.gt.s32 %q, $1, 2130706432;\nvote.sync.any.pred %q, %q, -1;\n@!%q bra.uni $polyhead_there$#;\nnanosleep.u32 "
@@ -127,7 +129,8 @@ inline constexpr DeviceCall device_calls[] = {
     {"raise", "fnffvvo", Result::none, POLYHEAD_RAISE("cvt.rpi.ftz.f32.f32 %m, %m;\n", POLYHEAD_POWER_OF_INTEGER), POLYHEAD_SCALE_FOUR,
      POLYHEAD_RAISED},
     {"raise_natural", "fnffvvo", Result::none, POLYHEAD_RAISE("", POLYHEAD_POWER_OF_NUMBER), POLYHEAD_SCALE_FOUR, POLYHEAD_RAISED},
-    // The same in two calls, where acc is not there yet: (references of two rows, factors of their sums, the largest logits that the lane has
+    // The same in two calls, where acc is not there yet: (references of two rows, factors of their sums, the largest logits that the lane
+    // has
     // of them), and (first, count, factors), which is skipped where all of the warp are 1.
     {"raise_references", "ffffvvo", Result::none, POLYHEAD_RAISE_REFERENCES("cvt.rpi.ftz.f32.f32 %m, %m;\n", POLYHEAD_POWER_OF_INTEGER)},
     {"raise_natural_references", "ffffvvo", Result::none, POLYHEAD_RAISE_REFERENCES("", POLYHEAD_POWER_OF_NUMBER)},
@@ -145,7 +148,8 @@ inline constexpr DeviceCall device_calls[] = {
     // (address of 8 elements, whether): each that is not finite becomes 0; not 0 where there is one
     {"make_finite_f16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7c007c00", "0x04000400")},
     {"make_finite_bf16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7f807f80", "0x00800080")},
-    // (first, count, the lane's first element of the value of a key, that of the next key, keys, at most 32, a bit for each that its first row
+    // (first, count, the lane's first element of the value of a key, that of the next key, keys, at most 32, a bit for each that its first
+    // row
     // sees, and its second): adds the elements that are not finite
     {"mend_f16", "fneevvvo", Result::none, POLYHEAD_MEND,
      POLYHEAD_MEND_FOUR("mov.b32 {%h0, %h1}, %e;\ncvt.f32.f16 %x, %h0;\ncvt.f32.f16 %y, %h1;\n"), POLYHEAD_MENDED},

@@ -37,6 +37,21 @@ void place(const ThreadStage &stage, const LoopLevel &level) {
     }
 }
 
+// Fragments are loaded inside of the products that take them. Products of four warps have none.
+void place_fragments(WarpChunk &chunk, const WarpTilesBlocking &blocking) {
+    if (chunk.key_fragments.defined()) {
+        chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
+    }
+    if (chunk.query_fragments.defined()) {
+        const std::vector<Var> of_step = chunk.query_fragments.args();
+        chunk.query_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_steps)).store_in(MemoryType::Stack);
+        chunk.query_fragments.bound_extent(of_step[0], 2).bound_extent(of_step[1], blocking.tiles).unroll(of_step[0]).unroll(of_step[1]);
+    }
+    if (chunk.value_fragments.defined()) {
+        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
+    }
+}
+
 } // namespace
 
 // Blocks over (tile, h, b), threads over (lane, warp). Everything is inside of the loops over threads: the loop over chunks is one of a
@@ -88,20 +103,7 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
         for (const ThreadStage &stage : chunk.stages) {
             place(stage, level);
         }
-        if (chunk.key_fragments.defined()) {
-            chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
-        }
-        if (chunk.query_fragments.defined()) {
-            const std::vector<Var> of_step = chunk.query_fragments.args();
-            chunk.query_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_steps)).store_in(MemoryType::Stack);
-            chunk.query_fragments.bound_extent(of_step[0], 2)
-                .bound_extent(of_step[1], s.blocking.tiles)
-                .unroll(of_step[0])
-                .unroll(of_step[1]);
-        }
-        if (chunk.value_fragments.defined()) {
-            chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
-        }
+        place_fragments(chunk, s.blocking);
     }
 }
 

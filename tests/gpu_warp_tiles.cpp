@@ -14,7 +14,7 @@ TEST_CASE("gpu warp tiles: features over lengths around the borders of tiles") {
         SUCCEED("no warp multiplies there");
         return;
     }
-    sweep_warps("gpu warp tiles", "host-cuda-cuda_capability_80", "warp_tiles",
-                {"", "", "", " kv_tile=16", " kv_tile=32 thread_rows=1", " kv_tile=48 row_groups=2",
-                 " kv_tile=16 row_groups=1 thread_rows=1"});
+    sweep_warps(
+        "gpu warp tiles", "host-cuda-cuda_capability_80", "warp_tiles",
+        {"", "", "", " kv_tile=16", " kv_tile=32 thread_rows=1", " kv_tile=48 row_groups=2", " kv_tile=16 row_groups=1 thread_rows=1"});
 }

@@ -15,8 +15,8 @@ using Halide::RDom;
 
 namespace {
 
-// What of a chunk is computed: scores and probs beside acc of the one before; acc of the last; all of a chunk of which some rows do not see some
-// keys.
+// What of a chunk is computed: scores and probs beside acc of the one before; acc of the last; all of a chunk of which some rows do not see
+// some keys.
 enum class Part { whole, last, masked };
 
 class GroupTilesBuilder : public WarpTilesBuilder {
@@ -132,8 +132,9 @@ protected:
         bits(vars({}, true)) = 0;
         bits(vars({}, true)) = bits(at({}, true)) | Halide::reinterpret<int32_t>(probs(at({all.x, all.y, 0}, true)));
         chunk->stages.push_back({bits, {}, {all.x, all.y}});
-        free(vars({}, true)) = device_call("scale", {acc_slot(0, 0), s_.columns_of_acc() * k_.product->sums_of_lane(), factor_, factor_ + 1},
-                                           device_call("group_wait_behind", {0, bits(at({}, true))}));
+        free(vars({}, true)) =
+            device_call("scale", {acc_slot(0, 0), s_.columns_of_acc() * k_.product->sums_of_lane(), factor_, factor_ + 1},
+                        device_call("group_wait_behind", {0, bits(at({}, true))}));
         add(&chunk->stages, free);
         return free(at({}, true));
     }
@@ -169,7 +170,8 @@ private:
     Expr score_products(const Expr &number, Expr after) const {
         const Product &product = *k_.group_product;
         const int bytes_of_step = product.k * 2, of_panel = row_bytes / bytes_of_step;
-        const Expr query = descriptor(base_ + s_.w / warps_of_group() * (product.m * row_bytes)), key = descriptor(base_ + key_place(number));
+        const Expr query = descriptor(base_ + s_.w / warps_of_group() * (product.m * row_bytes)),
+                   key = descriptor(base_ + key_place(number));
         for (int step = 0; step < steps(); step++) {
             const int panel = step / of_panel, further = step % of_panel * bytes_of_step;
             const GroupOperands operands{query + descriptor_step(panel * k_.rows() * row_bytes + further),

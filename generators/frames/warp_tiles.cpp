@@ -75,9 +75,7 @@ Func WarpTilesBuilder::copy_chunk(const std::string &name, int head_dim, const E
     const auto key = [=](const Expr &row) { return chunk * k_.keys + row; };
     return copies(
         name, k_.keys, head_dim, base_ + to, after, of_chunk, [=](const Expr &row) { return exist ? Expr(16) : bytes_of(key(row)); },
-        [=, keys = f_.inputs().keys](const Expr &d, const Expr &row) {
-            return stored(d, keys.existing_row(key(row)), kv_head(), s_.b);
-        });
+        [=, keys = f_.inputs().keys](const Expr &d, const Expr &row) { return stored(d, keys.existing_row(key(row)), kv_head(), s_.b); });
 }
 
 Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
@@ -212,8 +210,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
         return f(at({}, ch));
     };
     const bool own_values = one_chunk();
-    Expr copied =
-        add_copies(copy_values(kind, number + (own_values ? 0 : 1), values_ready, ch, own_values && !chunk->masked), of_value);
+    Expr copied = add_copies(copy_values(kind, number + (own_values ? 0 : 1), values_ready, ch, own_values && !chunk->masked), of_value);
     if (!one_chunk()) {
         copied = copied + add_copies(copy_keys(kind, number + 1, values_ready, ch), of_key);
     }

@@ -56,8 +56,8 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
             const KeySource &source = f_.inputs().keys;
             return source.stored_value(s_.lane % 4 * 2, source.existing_row(key), kv_head(), s_.b);
         };
-        token = token + mended(*k_.product, {acc_slot(mt, 0), s_.sum_column() * sums, value(first), value(first + 1), count, of_row(0),
-                                             of_row(1)});
+        token = token +
+                mended(*k_.product, {acc_slot(mt, 0), s_.sum_column() * sums, value(first), value(first + 1), count, of_row(0), of_row(1)});
     }
     chunk->mended = func(kind, "mended");
     chunk->mended(vars({}, true)) = token;

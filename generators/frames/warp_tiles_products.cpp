@@ -59,8 +59,7 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     const Expr after = chunk->scored(at({}, true));
     unit(vars({}, true)) = device_call("get", {r.unit}, after);
     add(&chunk->stages, unit);
-    scores(vars({i_, nt_, mt_}, true)) =
-        device_call("get", {r.scores + (mt_ * columns + nt_) * k_.product->sums_of_lane() + i_}, after);
+    scores(vars({i_, nt_, mt_}, true)) = device_call("get", {r.scores + (mt_ * columns + nt_) * k_.product->sums_of_lane() + i_}, after);
     define_logits(logits, number, scores, unit, chunk->masked);
     // Whole chunks have the maximum of their scores: logits are then part of the difference to the reference, one instruction.
     const bool of_scores_alone = scores_keep_order() && !chunk->masked;

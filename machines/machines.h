@@ -114,7 +114,7 @@ constexpr const ExactCapability *exact_capability(int capability) {
     return nullptr;
 }
 
-constexpr Machine machine_for(const Device &device, int capability, bool exact) {
+constexpr Machine machine_for(const Device &device, int capability, bool exact = false) {
     Machine machine{contract::apis[device.api].name, 4, 255};
     machine.device = device;
     machine.capability = capability;

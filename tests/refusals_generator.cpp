@@ -270,7 +270,7 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
         return error;
     };
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=24"), {"kv_tile 24 is not a multiple", "16 keys of a product of a warp"});
-    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4"), {"163840 bytes of shared memory", "at most 101376"});
+    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4 kv_chunks=2"), {"163840 bytes of shared memory", "at most 101376"});
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=128 thread_rows=4 row_groups=1"), {"384 registers", "at most 256"});
     check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
 }

@@ -33,7 +33,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     const Machine machine = machine_of(target);
     facts.cpu_features = plan.cpu_features(p);
     facts.api = machine.device.api;
-    facts.capability = machine.capability;
+    facts.capability = machine.capability | (machine.exact ? POLYHEAD_EXACT_CAPABILITY : 0);
     if (contract::by_heads(p) && plan.tiling.load_width > 1) {
         facts.alignment = plan.tiling.load_width * contract::dtype_bytes(p.dtype);
     }
@@ -92,7 +92,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         const Lowering lowering;
         const Halide::Target full = kernel_target(target, p).with_feature(Halide::Target::NoRuntime);
         const Halide::Module made = kernel_generator(p, plan, full)->build_module(symbol);
-        Halide::Module module = after_device_passes(made, lowering.statement());
+        Halide::Module module = after_device_passes(made, lowering.statement(), machine_of(target));
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
         const std::string stem = object_path.substr(0, object_path.rfind('.'));
         for (const std::string &extra : extra_outputs) {
@@ -121,7 +121,7 @@ std::string lower_variant(const Problem &p, const VariantPlan &plan, std::string
         const Lowering lowering;
         const Halide::Target full = kernel_target(target, p).with_feature(Halide::Target::NoRuntime);
         const Halide::Module made = kernel_generator(p, plan, full)->build_module("polyhead_kernel");
-        const Halide::Module module = after_device_passes(made, lowering.statement());
+        const Halide::Module module = after_device_passes(made, lowering.statement(), machine_of(target));
         *error = warnings.sentence();
         return lowered_text(lowering.statement(), module);
     } catch (...) {

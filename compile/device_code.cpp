@@ -3,7 +3,9 @@
 
 #include <cstring>
 #include <map>
+#include <stdexcept>
 
+#include "../machines/machines.h"
 #include "device_calls.h"
 
 namespace polyhead::gen {
@@ -77,6 +79,28 @@ private:
     };
 };
 
+// The line of PTX that begins with this word becomes another one.
+void replace_line(const std::string &word, const std::string &line, std::string *text) {
+    const size_t at = text->find("\n" + word);
+    if (at == std::string::npos) {
+        throw std::runtime_error("device code: a module of PTX has no line " + word + ", expected one");
+    }
+    text->replace(at + 1, text->find('\n', at + 1) - at - 1, line);
+}
+
+Halide::Module for_only_capability(const Halide::Module &module, const Stmt &, const Machine &machine) {
+    const ExactCapability *only = machine.exact ? exact_capability(machine.capability) : nullptr;
+    if (!only) {
+        return module;
+    }
+    return with_device_text(module, [&](const std::string &text) {
+        std::string changed = text;
+        replace_line(".version ", only->version, &changed);
+        replace_line(".target ", only->target, &changed);
+        return changed;
+    });
+}
+
 } // namespace
 
 std::string device_bytes(const Halide::Buffer<> &code) {
@@ -86,7 +110,11 @@ std::string device_bytes(const Halide::Buffer<> &code) {
 }
 
 const std::vector<DevicePass> &device_passes() {
-    static const std::vector<DevicePass> passes = {{"instructions that Halide does not write", with_device_instructions}};
+    static const std::vector<DevicePass> passes = {
+        {"instructions that Halide does not write",
+         [](const Halide::Module &module, const Stmt &lowered, const Machine &) { return with_device_instructions(module, lowered); }},
+        {"a capability that Halide has no name for", for_only_capability},
+    };
     return passes;
 }
 
@@ -108,10 +136,10 @@ Halide::Module with_device_text(const Halide::Module &module, const DeviceText &
     return changed;
 }
 
-Halide::Module after_device_passes(const Halide::Module &module, const Stmt &lowered) {
+Halide::Module after_device_passes(const Halide::Module &module, const Stmt &lowered, const Machine &machine) {
     Halide::Module changed = module;
     for (const DevicePass &pass : device_passes()) {
-        changed = pass.run(changed, lowered);
+        changed = pass.run(changed, lowered, machine);
     }
     return changed;
 }

@@ -7,15 +7,17 @@
 
 #include <Halide.h>
 
+#include "../machines/machine.h"
+
 namespace polyhead::gen {
 
 // The text that Halide made for a device (PTX, OpenCL C), changed. May throw, which refuses the variant with that sentence.
 using DeviceText = std::function<std::string(const std::string &text)>;
 
-// One pass: the module after it, whose lowered statement is given.
+// One pass: the module after it, whose lowered statement and machine are given.
 struct DevicePass {
     const char *name;
-    Halide::Module (*run)(const Halide::Module &module, const Halide::Internal::Stmt &lowered);
+    Halide::Module (*run)(const Halide::Module &module, const Halide::Internal::Stmt &lowered, const Machine &machine);
 };
 
 // The bytes of a device code, without the zeros behind it.
@@ -28,6 +30,6 @@ const std::vector<DevicePass> &device_passes();
 Halide::Module with_device_text(const Halide::Module &module, const DeviceText &change);
 
 // The module after all passes.
-Halide::Module after_device_passes(const Halide::Module &module, const Halide::Internal::Stmt &lowered);
+Halide::Module after_device_passes(const Halide::Module &module, const Halide::Internal::Stmt &lowered, const Machine &machine);
 
 } // namespace polyhead::gen

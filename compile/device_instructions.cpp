@@ -57,8 +57,21 @@ std::string list(const std::string &registers, int count) {
     return "$" + registers + ":" + std::to_string(count);
 }
 
+// A product of four warps: {sums}, a, b, whether it adds, 1, 1, (rows of a along m,) rows of b along n
+Instruction group_instruction(const Product &product, bool a_in_memory) {
+    const std::string a = a_in_memory ? "%matrix_a" : list("2", product.words_of_a());
+    return {a_in_memory ? group_arguments_of_memory : group_arguments, Result::none,
+            std::string(group_product_text) + (a_in_memory ? matrix_a_text : "") + product.name + " $*, " + a + ", %matrix_b, %plus, 1, 1" +
+                (a_in_memory ? ", 0" : "") + ", $4;\n}",
+            "", ""};
+}
+
 Instruction instruction_of(const std::string &name) {
-    if (const Product *product = product_called(name)) {
+    const CalledProduct called = product_called(name);
+    if (const Product *product = called.product) {
+        if (product->held_by == Holder::group) {
+            return group_instruction(*product, called.of_memory);
+        }
         const std::string sums = list("0", product->sums_of_lane());
         return {product_arguments, Result::none,
                 std::string(product->name) + " " + sums + ", " + list("1", product->words_of_a()) + ", " +
@@ -254,9 +267,15 @@ private:
             } else if (next == '#') {
                 text += std::to_string(calls_);
                 at++;
+            } else if (next == '+') {
+                text += std::to_string(further * 4);
+                at++;
             } else if (next == '[') {
                 text += slot('f', literal(site, 0) + further + (from[at + 2] - '0'));
                 at += 3;
+            } else if (next == '*') { // sums of two rows of each 4 columns
+                text += slots('f', literal(site, 0), columns(site) / 2);
+                at++;
             } else if (next == '!') { // sums of a product, or as many zeros
                 const int count = from[at + 2] - '0';
                 text += literal(site, 3) == 0 ? slots('f', literal(site, 0), count) : zeros(count);
@@ -273,6 +292,15 @@ private:
         return text;
     }
 
+    int columns(const CallSite &site) const {
+        const int count = literal(site, 1);
+        if (count % 8 != 0 || count == 0 || count > widest_group_product) {
+            refuse(site.name + ": argument 1 is " + std::to_string(count) + ", expected a multiple of 8 up to " +
+                   std::to_string(widest_group_product));
+        }
+        return count;
+    }
+
     static std::string zeros(int count) {
         std::string text;
         for (int i = 0; i < count; i++) {
@@ -287,13 +315,18 @@ private:
             const int first = literal(site, argument);
             return many == 0 ? slot(kind, first) : slots(kind, first, many);
         }
-        return kind == 'n' ? std::to_string(literal(site, argument)) : kind == 'e' ? address(site, argument) : site.arguments[argument];
+        return kind == 'n' || kind == 'c' ? std::to_string(literal(site, argument))
+               : kind == 'e'              ? address(site, argument)
+                                          : site.arguments[argument];
     }
 
-    // What is loaded only for its address need not be loaded.
+    // What is loaded for its address is not loaded: it need not exist where a copy reads 0 bytes of it.
     void drop_loads() {
         for (const auto &[name, found] : registers_) {
-            if (found.addresses > 0 && found.named == 1 + found.addresses) {
+            if (found.addresses > 0) {
+                if (found.named != 1 + found.addresses) {
+                    refuse("the element in " + name + ", of which a call takes the address, is read besides");
+                }
                 std::string &line = lines_[found.load];
                 line = line.substr(line.find('\n') + 1);
             }

@@ -9,11 +9,7 @@ namespace polyhead::gen {
 
 // A target that was parsed, with the features that every kernel has or not.
 inline Halide::Target halide_target(const Target &target) {
-    return Halide::Target(target.to_string());
-}
-
-inline Machine machine_of(const Halide::Target &target) {
-    return machine_of(parsed_target(target.to_string()));
+    return Halide::Target(target.for_halide().to_string());
 }
 
 } // namespace polyhead::gen

@@ -10,6 +10,7 @@
 #include "../generators/layer.h"
 #include "../plan/scratch_terms.h"
 #include "../schedules/autoschedule.h"
+#include "../schedules/counted_loops.h"
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
 #include "arguments.h"
@@ -69,6 +70,7 @@ public:
             schedule_kernel(&plan_, frame(), tiling(), machine());
         }
         adapt_lowered_code(get_pipeline());
+        end_counted_loops(get_pipeline());
         keep_lowered(get_pipeline());
     }
 
@@ -79,7 +81,7 @@ private:
     KernelStages plan_;
     std::map<Tensor *, Halide::Func> staged_inputs_; // of layers
 
-    Machine machine() const { return machine_of(get_target()); }
+    Machine machine() const { return machine_of(parsed_target(variant_.target)); } // Halide has no name for some targets
     const Problem &problem() const { return problem_; }
     const Frame &frame() const { return *variant_.frame; }
     const Tiling &tiling() const { return variant_.tiling; }

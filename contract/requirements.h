@@ -30,6 +30,17 @@ template <class Facts, class Each> void for_each_requirement(Facts &facts, const
 #undef POLYHEAD_EACH
 }
 
+// What a device must have: its compute capability times 10, exactly that or at least that. A library that does not know the bit finds no
+// device that is new enough.
+struct CapabilityNeeded {
+    int32_t number = 0; // 0: none
+    bool exact = false;
+    bool has(int32_t capability) const { return exact ? capability == number : capability >= number; }
+};
+inline CapabilityNeeded needed_capability(int32_t capability) noexcept {
+    return {capability & ~POLYHEAD_EXACT_CAPABILITY, (capability & POLYHEAD_EXACT_CAPABILITY) != 0};
+}
+
 inline void require(const Requirements &requirements, polyhead_variant *variant) noexcept {
 #define POLYHEAD_COPY(type, name) variant->name = requirements.name;
     POLYHEAD_REQUIREMENTS(POLYHEAD_COPY)

@@ -39,9 +39,29 @@ Expr warp_product(const Product &product, const Expr &sums, const Expr &a, const
     return call_of(product.function, product_arguments, {sums, a, b, Halide::cast<int32_t>(from_zero)}, Result::none, after);
 }
 
+Expr group_product(const Product &product, const Expr &sums, int columns, const GroupOperands &operands, const Expr &from_zero,
+                   const Expr &after) {
+    const std::string name = std::string(product.function) + (operands.a_in_memory ? of_memory : "");
+    return call_of(name, operands.a_in_memory ? group_arguments_of_memory : group_arguments,
+                   {sums, columns, operands.a, operands.b, operands.along_columns ? 1 : 0, Halide::cast<int32_t>(from_zero)}, Result::none,
+                   after);
+}
+
+Expr descriptor(const Expr &address, int further_columns) {
+    return ((address & descriptor_address_mask) / descriptor_unit) | (further_columns / descriptor_unit << descriptor_leading_shift);
+}
+
+Expr descriptor_step(const Expr &bytes) {
+    return bytes / descriptor_unit;
+}
+
 Expr made_finite(const Product &product, const Expr &address, const Expr &whether, const Expr &after) {
     const Expr asked = Halide::cast<int32_t>(whether);
     return device_call(of_type("make_finite", product), {address, asked}, after);
+}
+
+Expr mended(const Product &product, const std::vector<Expr> &arguments) {
+    return device_call(of_type("mend", product), arguments);
 }
 
 Expr packed(const Product &product, const Expr &low, const Expr &high) {

@@ -29,18 +29,21 @@ struct Device {
     DeviceFunctions functions = DeviceFunctions::none;
 };
 
-// Shared memory that a block of CUDA may ask for, by capability (CUDA C++ Programming Guide, technical specifications).
+// Shared memory of CUDA that a block may ask for, by capability (CUDA C++ Programming Guide, technical specifications). The blocks of a
+// multiprocessor share `reserved_shared_bytes` more than the largest one may have: the system takes as much for each block.
 struct SharedOnRequest {
     int capability, bytes;
 };
 inline constexpr SharedOnRequest shared_on_request[] = {
     {80, 163 << 10}, {86, 99 << 10}, {87, 163 << 10}, {89, 99 << 10}, {90, 227 << 10}, {100, 227 << 10}, {120, 99 << 10},
 };
-// On every device of this capability and of newer ones; below them all, what every device has.
-constexpr int least_shared_on_request(int capability, int everywhere) {
+constexpr int reserved_shared_bytes = 1 << 10;
+// On every device of this capability and, unless it is the only one, of newer ones; below them all, what every device has.
+constexpr int least_shared_on_request(int capability, bool exact, int everywhere) {
     int least = 0;
     for (const SharedOnRequest &row : shared_on_request) {
-        least = row.capability >= capability && (least == 0 || row.bytes < least) ? row.bytes : least;
+        const bool runs = exact ? row.capability == capability : row.capability >= capability;
+        least = runs && (least == 0 || row.bytes < least) ? row.bytes : least;
     }
     return capability >= shared_on_request[0].capability && least > 0 ? least : everywhere;
 }
@@ -64,6 +67,7 @@ struct Machine {
     // Of the target.
     uint64_t cpu_features = 0;
     int capability = 0; // CUDA compute capability x 10
+    bool exact = false; // no device of another capability runs the code
 
     // Sums that must be under way at once, so that a multiply-add can begin whenever there is room.
     int sums_at_once() const { return latency * multiply_adds; }
@@ -89,9 +93,15 @@ struct Machine {
     bool gpu() const { return device.api != POLYHEAD_CPU; }
     // The instruction by which a warp multiplies elements of this type as they are stored, or null.
     const Product *warp_product(int dtype) const { return warp() > 1 ? warp_product_of(dtype, capability) : nullptr; }
+    // The same, of four warps.
+    const Product *group_product(int dtype) const { return exact ? group_product_of(dtype, capability) : nullptr; }
     // Shared memory that a block may ask for on every device that runs code of this capability.
     int shared_on_request() const {
-        return device.warp > 1 ? least_shared_on_request(capability, device.shared_bytes) : device.shared_bytes;
+        return device.warp > 1 ? least_shared_on_request(capability, exact, device.shared_bytes) : device.shared_bytes;
+    }
+    // Blocks with so much shared memory that a multiprocessor of every such device runs at once.
+    int blocks_at_once(int shared_bytes) const {
+        return (shared_on_request() + reserved_shared_bytes) / (shared_bytes + reserved_shared_bytes);
     }
     // Threads that can exchange values without memory.
     int warp() const { return capability >= device.warp_from ? device.warp : 1; }

@@ -96,10 +96,29 @@ inline Device device_of_kind(const std::string &kind) {
     return {};
 }
 
-constexpr Machine machine_for(const Device &device, int capability) {
+// Code of CUDA that runs on one capability alone, because it has instructions that no other has. Halide 21 has no name for it: its code for
+// the capability `as` gets these two lines of PTX.
+struct ExactCapability {
+    const char *feature; // of a target
+    int capability, as;
+    const char *version, *target;
+};
+inline constexpr ExactCapability exact_capabilities[] = {{"cuda_capability_90a", 90, 86, ".version 8.0", ".target sm_90a"}};
+
+constexpr const ExactCapability *exact_capability(int capability) {
+    for (const ExactCapability &row : exact_capabilities) {
+        if (row.capability == capability) {
+            return &row;
+        }
+    }
+    return nullptr;
+}
+
+constexpr Machine machine_for(const Device &device, int capability, bool exact = false) {
     Machine machine{contract::apis[device.api].name, 4, 255};
     machine.device = device;
     machine.capability = capability;
+    machine.exact = exact;
     return machine;
 }
 

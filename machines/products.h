@@ -12,8 +12,9 @@ namespace polyhead::gen {
 // What is multiplied and summed.
 enum class Number : uint8_t { f32, bf16, f16, u8, s8, s16, s32 };
 
-// Who holds the operands and the sums of one instruction: a lane of a vector, a warp of a GPU, or a core with registers for tiles.
-enum class Holder : uint8_t { lane, warp, core };
+// Who holds the operands and the sums of one instruction: a lane of a vector, a warp of a GPU, four of its warps, or a core with registers
+// for tiles.
+enum class Holder : uint8_t { lane, warp, group, core };
 
 // How code asks for it.
 enum class Form : uint8_t {
@@ -34,19 +35,26 @@ struct Product {
     uint64_t cpu_features; // of targets whose code may have it
     uint64_t required;     // CPU features beyond those of a target: a variant with the product requires them
     int capability = 0;    // CUDA compute capability x 10 of targets whose code may have it; 0: of a CPU
+    bool exact = false;    // no device of another capability has it
 
     constexpr bool sums_floats() const { return sum == Number::f32; }
     // The helper function for an operation: "polyhead_amx_scores".
     std::string helper(const char *operation) const { return function + std::string(operation); }
-    // 32-bit registers of a lane of a warp that hold operands of 16 bits, and sums.
-    constexpr int words_of_a() const { return m * k / 64; }
-    constexpr int words_of_b() const { return n * k / 64; }
-    constexpr int sums_of_lane() const { return m * n / 32; }
+    // Lanes that hold it together, and their 32-bit registers that hold operands of 16 bits, and sums.
+    constexpr int holders() const { return held_by == Holder::group ? 128 : 32; }
+    constexpr int words_of_a() const { return m * k / 2 / holders(); }
+    constexpr int words_of_b() const { return n * k / 2 / holders(); }
+    constexpr int sums_of_lane() const { return m * n / holders(); }
 };
 
-// Of the products for a type and a holder the fastest comes first.
+// Of the products for a type and a holder the fastest comes first. That of a group has any number of columns, 8 and its multiples: n is
+// what a lane has registers for at once, and $1 in the name is how many there are.
 inline constexpr Product products[] = {
-    // name, dtype, a, b, sum, m, n, k, held by, form, function, CPU features of targets, required, capability
+    // name, dtype, a, b, sum, m, n, k, held by, form, function, CPU features of targets, required, capability, exact
+    {"wgmma.mma_async.sync.aligned.m64n$1k16.f32.f16.f16", POLYHEAD_F16, Number::f16, Number::f16, Number::f32, 64, 8, 16, Holder::group,
+     Form::written, "group_multiply_f16", 0, 0, 90, true},
+    {"wgmma.mma_async.sync.aligned.m64n$1k16.f32.bf16.bf16", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 64, 8, 16,
+     Holder::group, Form::written, "group_multiply_bf16", 0, 0, 90, true},
     {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", POLYHEAD_F16, Number::f16, Number::f16, Number::f32, 16, 8, 16, Holder::warp,
      Form::written, "multiply_f16", 0, 0, 80},
     {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 8, 16, Holder::warp,
@@ -74,6 +82,16 @@ constexpr const Product *product_of(int32_t dtype, Holder held_by, uint64_t cpu_
 constexpr const Product *warp_product_of(int32_t dtype, int capability) {
     for (const Product &product : products) {
         if (product.dtype == dtype && product.held_by == Holder::warp && product.capability <= capability) {
+            return &product;
+        }
+    }
+    return nullptr;
+}
+
+// The same, of four warps of a device of this capability, in code that no other runs.
+constexpr const Product *group_product_of(int32_t dtype, int capability) {
+    for (const Product &product : products) {
+        if (product.dtype == dtype && product.held_by == Holder::group && product.capability == capability) {
             return &product;
         }
     }

@@ -87,23 +87,35 @@ std::vector<GroupRange> group_ranges(const Problem &p, const Frame &frame, const
     return ranges;
 }
 
+// The variants of one frame for one target, behind those that are there.
+void add_plans(const Frame &frame, const Problem &p, const Target &target, const Overrides &given, std::vector<VariantPlan> *plans,
+               std::string *error) {
+    const Machine machine = machine_of(target);
+    const bool wanted = given.frame.empty() ? frame.wanted(p, machine, plans->empty()) : given.frame == frame.name();
+    if (!wanted || !frame.serves(p, machine)) {
+        return;
+    }
+    const int longest = given.frame.empty() ? frame.best_up_to(p, machine) : frame.max_seq_len_q();
+    for (const GroupRange &range : group_ranges(p, frame, machine, given.tiling)) {
+        plans->push_back({&frame, target.to_string(), default_tiling(frame, range.problem, machine, given.tiling), 0, longest, "",
+                          given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields, range.min, range.max});
+        *error = length_refusal(plans->back(), p);
+        if (error->empty()) {
+            *error = tiling_refusal(frame, p, plans->back().tiling, machine);
+        }
+        if (!error->empty()) {
+            return;
+        }
+    }
+}
+
 // The variants of one target by frame and default, or by the overrides.
 std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const Overrides &given, std::string *error) {
-    const Machine machine = machine_of(target);
     std::vector<VariantPlan> plans;
+    const std::vector<Target> within = capabilities_within(target), itself = {target};
     for (const Frame *frame : frames()) {
-        const bool wanted = given.frame.empty() ? frame->wanted(p, machine, plans.empty()) : given.frame == frame->name();
-        if (!wanted || !frame->serves(p, machine)) {
-            continue;
-        }
-        const int longest = given.frame.empty() ? frame->best_up_to(p, machine) : frame->max_seq_len_q();
-        for (const GroupRange &range : group_ranges(p, *frame, machine, given.tiling)) {
-            plans.push_back({frame, target.to_string(), default_tiling(*frame, range.problem, machine, given.tiling), 0, longest, "",
-                             given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields, range.min, range.max});
-            *error = length_refusal(plans.back(), p);
-            if (error->empty()) {
-                *error = tiling_refusal(*frame, p, plans.back().tiling, machine);
-            }
+        for (const Target &one : frame->of_one_capability() && !within.empty() ? within : itself) {
+            add_plans(*frame, p, one, given, &plans, error);
             if (!error->empty()) {
                 return {};
             }
@@ -201,7 +213,7 @@ std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string
             here = with_tiles(p, machine, with_few_rows(p, machine, here));
         }
         for (const VariantPlan &plan : here) {
-            on.push_back({plan.frame, machine});
+            on.push_back({plan.frame, machine_of(parsed_target(plan.target))});
             if (const int width = plan.frame->wide_load(p, plan.tiling); given.tiling.load_width == 0 && width > 0) {
                 plans.push_back(plan);
                 plans.back().tiling.load_width = width;

@@ -94,7 +94,22 @@ private:
     }
 };
 
-// Of CUDA, what code for the target needs at least.
+// Of CUDA, the only capability that runs code for the target; null: there are several.
+const ExactCapability *only_capability_of(const Target &target) {
+    const auto *const row = std::find_if(std::begin(exact_capabilities), std::end(exact_capabilities),
+                                         [&](const ExactCapability &exact) { return target.has(exact.feature); });
+    return row == std::end(exact_capabilities) ? nullptr : row;
+}
+
+// In the place of all capabilities of a target.
+void set_capability(Target *target, const std::string &capability) {
+    for (auto feature = target->features.begin(); feature != target->features.end();) {
+        feature = feature->rfind(cuda_capability_, 0) == 0 ? target->features.erase(feature) : std::next(feature);
+    }
+    target->features.insert(capability);
+}
+
+// What code for the target needs at least.
 int capability_of(const Target &target) {
     constexpr int least = 20;
     int lowest = 0, number = 0;
@@ -119,6 +134,14 @@ std::string Target::to_string() const {
         }
     }
     return text + (vector_bits != 0 ? std::string("-") + vector_bits_ + std::to_string(vector_bits) : "");
+}
+
+Target Target::for_halide() const {
+    Target target = *this;
+    if (const ExactCapability *only = only_capability_of(*this)) {
+        set_capability(&target, cuda_capability_ + std::to_string(only->as));
+    }
+    return target;
 }
 
 // Halide 21 makes code for RISC-V only with vectors of a known length.
@@ -169,7 +192,9 @@ std::string refuse_target(const std::string &word, bool untested, std::string *f
 Machine machine_of(const Target &target) {
     for (const Device &device : devices) {
         if (target.has(contract::apis[device.api].name)) {
-            return machine_for(device, device.api == POLYHEAD_CUDA ? capability_of(target) : 0);
+            const ExactCapability *only = device.api == POLYHEAD_CUDA ? only_capability_of(target) : nullptr;
+            const int capability = only ? only->capability : device.api == POLYHEAD_CUDA ? capability_of(target) : 0;
+            return machine_for(device, capability, only != nullptr);
         }
     }
     Architecture architecture = Architecture::other;
@@ -177,6 +202,18 @@ Machine machine_of(const Target &target) {
         architecture = target.architecture == row.name ? row.architecture : architecture;
     }
     return machine_for(Processor{architecture, target.bits, target.vector_bits, cpu_features_of(target)});
+}
+
+std::vector<Target> capabilities_within(const Target &target) {
+    std::vector<Target> within;
+    const Machine machine = machine_of(target);
+    for (const ExactCapability &row : exact_capabilities) {
+        if (machine.device.api == POLYHEAD_CUDA && !machine.exact && machine.capability <= row.capability) {
+            within.push_back(target);
+            set_capability(&within.back(), row.feature);
+        }
+    }
+    return within;
 }
 
 std::string target_class(const Target &target) {

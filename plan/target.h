@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "../machines/machine.h"
 
@@ -23,6 +24,8 @@ struct Target {
     }
     // The least that code for such a machine can be compiled for.
     Target least() const;
+    // The nearest one that Halide has a name for.
+    Target for_halide() const;
     // As Halide writes it: parts in this order, features by name.
     std::string to_string() const;
 };
@@ -34,6 +37,9 @@ Target parsed_target(const std::string &text);
 
 // Architecture, bits and system of this machine.
 Target this_system();
+
+// The targets of one capability alone that devices of this one run, too; none where it is one itself.
+std::vector<Target> capabilities_within(const Target &target);
 
 // The row of the machine that a target names (machines/machines.h).
 Machine machine_of(const Target &target);

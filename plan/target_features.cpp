@@ -55,6 +55,7 @@ constexpr FeatureRule rules[] = {
     {"cuda_capability_75", any, allowed, "", 0},
     {"cuda_capability_80", any, allowed, "", 0},
     {"cuda_capability_86", any, allowed, "", 0},
+    {"cuda_capability_90a", any, allowed, "", 0}, // not one of Halide's: capability 9.0 and no other (machines.h)
     {"opencl", any, allowed, "", 0},
     {"cl_doubles", any, allowed, "", 0},
     {"cl_half", any, allowed, "", 0},

@@ -145,6 +145,8 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \
       in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}),                                                        \
       in(KnobUser::warp_tiles, 8, 8))                                                                                                      \
+    X(kv_chunks, "chunks of key and value in shared memory; with 1 the next keys arrive while values are used, and the values later",      \
+      in(KnobUser::warp_tiles, 1, 2).tried({1, 2}))                                                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \
       in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                       \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \

@@ -5,6 +5,7 @@
 #include <polyhead/polyhead.h>
 
 #include "../contract/problem_fields.h"
+#include "../contract/requirements.h"
 #include "call/dispatch.h"
 #include "call/kernel_table.h"
 #include "rules/served.h"
@@ -76,8 +77,9 @@ std::string needs_of(const Variant &variant) {
     std::string text = names[0] ? names : "nothing special";
     if (variant.api != POLYHEAD_CPU) {
         text = std::string("a device, ") + contract::api_name(variant.api);
-        if (variant.capability > 0) {
-            text += " " + std::to_string(variant.capability / 10) + "." + std::to_string(variant.capability % 10) + " or newer";
+        if (const contract::CapabilityNeeded needed = contract::needed_capability(variant.capability); needed.number > 0) {
+            text += " " + std::to_string(needed.number / 10) + "." + std::to_string(needed.number % 10) +
+                    (needed.exact ? " and no other" : " or newer");
         }
         if (variant.shared_bytes > 0) {
             text += " with " + std::to_string(variant.shared_bytes) + " bytes of shared memory";

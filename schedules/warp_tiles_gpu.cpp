@@ -37,24 +37,19 @@ void place(const ThreadStage &stage, const LoopLevel &level) {
     }
 }
 
-// The loop over keys with lost values is skipped where there are none.
-void schedule_mended(WarpChunk &chunk, const LoopLevel &level) {
-    chunk.mended.compute_at(level).store_in(MemoryType::Stack);
-    Halide::Stage update = chunk.mended.update();
-    std::vector<Halide::VarOrRVar> order(chunk.mends.begin(), chunk.mends.end());
-    order.insert(order.end(), {chunk.mended_key, chunk.mended_once});
-    update.reorder(order).never_partition_all();
-    for (const RVar &loop : chunk.mends) {
-        update.unroll(loop);
+// Fragments are loaded inside of the products that take them. Products of four warps have none.
+void place_fragments(WarpChunk &chunk, const WarpTilesBlocking &blocking) {
+    if (chunk.key_fragments.defined()) {
+        chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
     }
-    for (const ThreadStage &stage : chunk.mending) {
-        place(stage, LoopLevel(chunk.mended, chunk.mended_once));
+    if (chunk.query_fragments.defined()) {
+        const std::vector<Var> of_step = chunk.query_fragments.args();
+        chunk.query_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_steps)).store_in(MemoryType::Stack);
+        chunk.query_fragments.bound_extent(of_step[0], 2).bound_extent(of_step[1], blocking.tiles).unroll(of_step[0]).unroll(of_step[1]);
     }
-    const std::vector<Var> of_value = chunk.lost_value.args();
-    chunk.lost_value.compute_at(LoopLevel(chunk.mended, chunk.mended_key))
-        .store_in(MemoryType::Stack)
-        .unroll(of_value[0])
-        .unroll(of_value[1]);
+    if (chunk.value_fragments.defined()) {
+        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
+    }
 }
 
 } // namespace
@@ -65,15 +60,17 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
     const Halide::RDom &w = s.written;
     Func out = o.func;
     out.gpu_blocks(out.args().back());
+    const Halide::VarOrRVar tile(w[6]), head(o.h);
+    const Halide::VarOrRVar x = s.last_tile_first ? head : tile, y = s.last_tile_first ? tile : head; // blocks begin in the order of x
     out.update()
         .allow_race_conditions()
-        .reorder(w[0], w[1], w[2], w[3], w[4], w[5], w[6], o.h, o.b)
+        .reorder(w[0], w[1], w[2], w[3], w[4], w[5], x, y, o.b)
         .unroll(w[0])
         .unroll(w[1])
         .unroll(w[2])
         .unroll(w[3])
         .gpu_threads(w[4], w[5])
-        .gpu_blocks(w[6], o.h, o.b)
+        .gpu_blocks(x, y, o.b)
         .never_partition_all();
     const LoopLevel thread(out, RVar(w[4]));
     for (Func f : s.of_tile) {
@@ -94,6 +91,10 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
     for (const ThreadStage &stage : s.after) {
         place(stage, thread);
     }
+    if (s.query_signed.defined()) {
+        s.query_signed.compute_at(thread).store_in(MemoryType::Stack);
+        s.query_signed.update().reorder(s.signed_piece, s.signed_once).never_partition_all();
+    }
     s.acc.compute_at(thread).store_in(MemoryType::Stack);
     int update = 0;
     for (WarpChunk &chunk : s.chunks) {
@@ -102,19 +103,7 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
         for (const ThreadStage &stage : chunk.stages) {
             place(stage, level);
         }
-        chunk.key_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_pair)).store_in(MemoryType::Stack);
-        if (chunk.query_fragments.defined()) {
-            const std::vector<Var> of_step = chunk.query_fragments.args();
-            chunk.query_fragments.compute_at(LoopLevel(chunk.scores, chunk.scores_of_steps)).store_in(MemoryType::Stack);
-            chunk.query_fragments.bound_extent(of_step[0], 2)
-                .bound_extent(of_step[1], s.blocking.tiles)
-                .unroll(of_step[0])
-                .unroll(of_step[1]);
-        }
-        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
-        if (chunk.masked) {
-            schedule_mended(chunk, level);
-        }
+        place_fragments(chunk, s.blocking);
     }
 }
 

@@ -2,6 +2,8 @@
 #ifndef POLYHEAD_TESTS_CUDA_FUNCTIONS_H
 #define POLYHEAD_TESTS_CUDA_FUNCTIONS_H
 
+#include <cstdlib>
+
 #include <dlfcn.h>
 
 #include "instruments/emulators/ptx/cuda_driver.h"
@@ -18,6 +20,25 @@ template <typename F> F *cuda_function(F *, const char *name) {
     return function;
 }
 #define CU(name) ::polyhead::test::cuda_function(static_cast<decltype(name) *>(nullptr), #name)
+
+// The driver as if the program had just begun, with other devices. Nothing may be open.
+struct Restarted {
+    explicit Restarted(const char *variable = nullptr, const char *value = nullptr) : variable_(variable) {
+        if (variable) {
+            setenv(variable, value, 1);
+        }
+        CU(polyhead_cuda_driver_restart)();
+        CU(cuInit)(0);
+    }
+    ~Restarted() {
+        if (variable_) {
+            unsetenv(variable_);
+        }
+        CU(polyhead_cuda_driver_restart)();
+        CU(cuInit)(0);
+    }
+    const char *variable_;
+};
 
 // Calls of the driver since this object was made.
 class DriverCalls {

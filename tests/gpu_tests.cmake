@@ -70,6 +70,45 @@ if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_load_in_program polyhead_generators OPENCL_ONLY)
     polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp gpu_warp_tiles.cpp LINK polyhead_load_in_program)
 endif()
+# Devices of several capabilities, one after the other.
+if(TARGET polyhead::gpu AND TARGET polyhead_cuda_driver AND NOT POLYHEAD_SANITIZE)
+    add_executable(test_gpu_capabilities gpu_capabilities.cpp)
+    polyhead_target_defaults(test_gpu_capabilities NO_CONVERSION)
+    polyhead_quickly_compiled(test_gpu_capabilities)
+    target_link_libraries(
+        test_gpu_capabilities
+        PRIVATE polyhead_test_support polyhead_catch2_main polyhead_load_in_program polyhead::gpu
+    )
+    polyhead_device_tests(
+        test_gpu_capabilities
+        LABEL cuda
+        TIMEOUT 600
+        ENVIRONMENT POLYHEAD_CUDA_DRIVER_QUIET=1 "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+    )
+    add_dependencies(test_gpu_capabilities polyhead_cuda_driver)
+endif()
+# Products that only one capability has.
+if(TARGET polyhead::gpu AND TARGET polyhead_cuda_driver AND NOT POLYHEAD_SANITIZE)
+    add_executable(test_gpu_groups gpu_group_tiles.cpp support/device.cpp)
+    polyhead_target_defaults(test_gpu_groups NO_CONVERSION)
+    polyhead_quickly_compiled(test_gpu_groups)
+    target_link_libraries(
+        test_gpu_groups
+        PRIVATE polyhead_test_support polyhead_catch2_main polyhead_load_in_program polyhead::gpu
+    )
+    polyhead_device_tests(
+        test_gpu_groups
+        LABEL cuda
+        TIMEOUT 2400
+        ENVIRONMENT
+            POLYHEAD_TEST_DEVICE=cuda
+            POLYHEAD_CUDA_DRIVER_CAPABILITY=90
+            POLYHEAD_CUDA_DRIVER_QUIET=1
+            POLYHEAD_TEST_BUDGET=2e6
+            "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+    )
+    add_dependencies(test_gpu_groups polyhead_cuda_driver)
+endif()
 # The GPU kernels of the tier: in the fast one those that are always tested, and others with each commit.
 if(TARGET polyhead_kernel_table_gpu_tested)
     polyhead_gpu_test(

@@ -270,9 +270,38 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
         return error;
     };
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=24"), {"kv_tile 24 is not a multiple", "16 keys of a product of a warp"});
-    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4"), {"163840 bytes of shared memory", "at most 101376"});
+    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4 kv_chunks=2"), {"163840 bytes of shared memory", "at most 101376"});
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=128 thread_rows=4 row_groups=1"), {"384 registers", "at most 256"});
     check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
+}
+
+TEST_CASE("generator: products of four warps are a variant for one capability, of every target that its devices run") {
+    std::string error;
+    Problem p = sdpa_problem(8, 64, 2);
+    p.dtype = POLYHEAD_BF16;
+    const auto targets = [&](const char *target, const char *tiling) {
+        std::string text;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, tiling, &error)) {
+            text += std::string(plan.frame->name()) + " " + plan.target + "\n";
+        }
+        return text;
+    };
+    const std::string exact = "group_tiles x86-64-linux-cuda-cuda_capability_90a\n";
+    for (const char *target :
+         {"x86-64-linux-cuda-cuda_capability_80", "x86-64-linux-cuda-cuda_capability_86", "x86-64-linux-cuda-cuda_capability_90a"}) {
+        INFO(target);
+        CHECK(targets(target, "frame=group_tiles") == exact);
+        CHECK(targets(target, "").find("group_tiles") == std::string::npos); // no device has run it yet
+    }
+    check_sentence(targets("x86-64-linux-opencl", "frame=group_tiles") + error, {"no frame 'group_tiles' serves"});
+    const auto refused = [&](const char *tiling) {
+        CHECK(targets("x86-64-linux-cuda-cuda_capability_80", tiling).empty());
+        return error;
+    };
+    check_sentence(refused("frame=group_tiles row_groups=6"), {"a multiple of 4", "found", "6"});
+    check_sentence(refused("frame=group_tiles thread_rows=2"), {"thread_rows 1", "found 2"});
+    check_sentence(refused("frame=group_tiles kv_chunks=1"), {"kv_chunks 2", "1"});
+    check_sentence(refused("frame=group_tiles row_groups=16 kv_tile=240"), {"212 registers", "at most 200"});
 }
 
 TEST_CASE("generator: a bool mask compiles where bytes are slow (WebGPU) or a feature of their own (Vulkan)") {

@@ -278,6 +278,20 @@ TEST_CASE("generator: targets are read and written as Halide reads and writes th
     CHECK(taken > 1000);
 }
 
+TEST_CASE("generator: a capability that Halide has no name for is compiled as the nearest that it has one for") {
+    gen::Target target;
+    std::string sentence;
+    REQUIRE(gen::parse_target("x86-64-linux-cuda-cuda_capability_80-cuda_capability_90a", &target, &sentence));
+    CHECK(gen::refuse_target(target.to_string(), false, &sentence).empty());
+    CHECK(target.for_halide().to_string() == "x86-64-linux-cuda-cuda_capability_86");
+    const gen::Machine machine = gen::machine_of(target);
+    CHECK((machine.capability == 90 && machine.exact && machine.shared_on_request() == 227 << 10));
+    const gen::Target older = gen::parsed_target("x86-64-linux-cuda-cuda_capability_80");
+    CHECK(older.for_halide().to_string() == older.to_string());
+    CHECK((gen::machine_of(older).capability == 80 && !gen::machine_of(older).exact));
+    CHECK(gen::machine_of(older).shared_on_request() == 99 << 10);
+}
+
 TEST_CASE("generator: levels of the psABI are targets that ask a CPU for what their code uses") {
     const auto level = [](const std::string &text) {
         std::string sentence;

@@ -2,32 +2,11 @@
 #ifndef POLYHEAD_TESTS_RUNTIME_CUDA_H
 #define POLYHEAD_TESTS_RUNTIME_CUDA_H
 
-#include <cstdlib>
-
 #include "cuda_functions.h"
 #include "runtime_sum.h"
 #include "support/catch.h"
 
 namespace polyhead::test {
-
-// The driver as if the program had just begun, with other devices. Nothing may be open.
-struct Restarted {
-    explicit Restarted(const char *variable = nullptr, const char *value = nullptr) : variable_(variable) {
-        if (variable) {
-            setenv(variable, value, 1);
-        }
-        CU(polyhead_cuda_driver_restart)();
-        CU(cuInit)(0);
-    }
-    ~Restarted() {
-        if (variable_) {
-            unsetenv(variable_);
-        }
-        CU(polyhead_cuda_driver_restart)();
-        CU(cuInit)(0);
-    }
-    const char *variable_;
-};
 
 inline Device opened(int index = 0, CUcontext context = nullptr, CUstream stream = nullptr) {
     Device device;

@@ -193,6 +193,22 @@ TEST_CASE("device rules: capability", "[runtime]") {
           "kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest needs compute capability 9.0");
 }
 
+TEST_CASE("device rules: a capability and no other", "[runtime]") {
+    ThreeVariants call;
+    call.variants[0].capability = 90 | POLYHEAD_EXACT_CAPABILITY;
+    for (const int capability : {80, 86, 89, 90, 100, 120}) {
+        call.device.capability = capability;
+        const std::string text = call.explain();
+        INFO(text);
+        CHECK((text.find("runs newest:") != std::string::npos) == (capability == 90));
+        CHECK((text.find("not newest: needs compute capability 9.0 and no other\n") != std::string::npos) == (capability != 90));
+        CHECK(call.run_only(0).code == (capability == 90 ? POLYHEAD_OK : POLYHEAD_NO_DEVICE));
+    }
+    const Kernel kernel(call.kernel);
+    const Kernel *set[] = {&kernel};
+    CHECK(explain(set, 1, call.kernel.problem).find("newest: needs a device, cuda 9.0 and no other\n") != std::string::npos);
+}
+
 TEST_CASE("device rules: shared memory", "[runtime]") {
     ThreeVariants call;
     call.variants[0].capability = 0;

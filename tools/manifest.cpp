@@ -298,6 +298,13 @@ OrderedJson variant_json(const LibraryVariant &v) {
         j["psabi_level"] = level;
     }
     j["api"] = contract::apis[v.compiled.api].name;
+    const contract::CapabilityNeeded capability = contract::needed_capability(v.compiled.capability);
+    if (capability.number > 0) {
+        j["capability"] = capability.number;
+    }
+    if (capability.exact) {
+        j["capability_exact"] = true;
+    }
     contract::for_each_requirement(v.compiled, [&](const char *name, auto value) {
         if (value > 0 && !j.contains(name)) {
             j[name] = value;

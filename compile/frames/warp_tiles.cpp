@@ -1,4 +1,4 @@
-// The frame "warp tiles": its stages and its schedule.
+// The frames "warp tiles" and "group tiles": their stages and their schedule.
 #include "../../generators/frames/warp_tiles.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
@@ -9,11 +9,18 @@ namespace {
 
 class WarpTilesBuilder : public FrameBuilder {
 public:
-    const char *name() const override { return "warp_tiles"; }
+    explicit WarpTilesBuilder(bool by_groups) : by_groups_(by_groups) {}
+    const char *name() const override { return by_groups_ ? "group_tiles" : "warp_tiles"; }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const WarpTilesBlocking blocking{t.row_groups, t.thread_rows, t.kv_tile, machine.warp_product(formulas.problem().dtype),
-                                         machine.warp()};
+        const int dtype = formulas.problem().dtype;
+        const WarpTilesBlocking blocking{t.row_groups,
+                                         t.thread_rows,
+                                         t.kv_tile,
+                                         machine.warp_product(dtype),
+                                         machine.warp(),
+                                         t.kv_chunks,
+                                         by_groups_ ? machine.group_product(dtype) : nullptr};
         return std::make_shared<WarpTilesStages>(warp_tiles_frame(formulas, blocking));
     }
 
@@ -30,12 +37,20 @@ public:
         }
         return true;
     }
+
+private:
+    bool by_groups_;
 };
 
 } // namespace
 
 const FrameBuilder &warp_tiles_builder() {
-    static const WarpTilesBuilder builder;
+    static const WarpTilesBuilder builder(false);
+    return builder;
+}
+
+const FrameBuilder &group_tiles_builder() {
+    static const WarpTilesBuilder builder(true);
     return builder;
 }
 

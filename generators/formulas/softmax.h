@@ -16,6 +16,7 @@ public:
     // What the probs of a chunk are relative to, from its largest logit: in units of log2 e an integer above it, so that rescaling is
     // exact, in natural units the logit itself.
     Expr reference(const Expr &row_max) const;
+    bool has_integer_references() const { return !in().natural_logits(); }
     // The prob of a logit <= 0, relative to a reference; exactly 0 where the key is excluded.
     Expr power(const Expr &difference) const;
     // The same for LaneProduct::cut, which then rounds it to nearest.

@@ -25,8 +25,7 @@ void WarpTilesBuilder::number_registers() {
     const int sums = k_.product->sums_of_lane();
     r.scores = r.acc + k_.tiles * s_.columns_of_acc() * sums;
     r.reference = r.scores + k_.tiles * score_columns() * sums;
-    r.exact = r.reference + 2 * k_.tiles;
-    r.unit = r.exact + 2 * k_.tiles;
+    r.unit = r.reference + 2 * k_.tiles;
     r.key = r.probs + k_.tiles * key_steps() * k_.product->words_of_a();
     r.value = r.key + 2 * k_.product->words_of_b();
     r.ones = r.value + 2 * k_.product->words_of_b();
@@ -39,9 +38,11 @@ void WarpTilesBuilder::define_tile() {
     all_masked_ = range.begin_some.defined() || f_.logits().excludes_pairs();
     first_chunk_(s_.qt, s_.b) = range.begin_some.defined() ? range.begin_some / k_.keys : Expr(0);
     whole_end_(s_.qt, s_.b) = all_masked_ ? first_chunk_(s_.qt, s_.b) : range.end_all / k_.keys;
-    end_(s_.qt, s_.b) = (range.end_some + k_.keys - 1) / k_.keys;
     length_(s_.qt, s_.b) = f_.visibility().kv_length(s_.b);
-    s_.of_tile = {first_chunk_, whole_end_, end_, length_};
+    // With bounds that Halide knew it would compare chunks with them besides.
+    whole_(s_.qt, s_.b) = device_call("unbounded", {whole_end_(s_.qt, s_.b)});
+    masked_(s_.qt, s_.b) = device_call("unbounded", {(range.end_some + k_.keys - 1) / k_.keys - whole_end_(s_.qt, s_.b)});
+    s_.of_tile = {first_chunk_, whole_end_, whole_, masked_, length_};
 }
 
 void WarpTilesBuilder::define_memory() {
@@ -63,28 +64,27 @@ Func WarpTilesBuilder::copies(const std::string &name, int rows, int head_dim, c
                               const std::function<Expr(Expr)> &bytes, const Element &element) {
     Func f(name);
     const int pieces = rows * (head_dim / piece);
-    const Expr number = n_ * k_.threads() + s_.w * k_.lanes + s_.lane;
-    const Expr own = pieces % k_.threads() == 0 ? number : min(number, pieces - 1);
+    const Expr number = own_piece(n_), own = pieces % k_.threads() == 0 ? number : min(number, pieces - 1);
     const Expr row = own / (head_dim / piece), x = own % (head_dim / piece);
     f(vars({n_}, of_chunk)) = device_call("copy", {to + place_of(row, x, rows) + after, element(x * piece, row), bytes(row)});
     return f;
 }
 
 Func WarpTilesBuilder::copy_chunk(const std::string &name, int head_dim, const Expr &to, const Expr &chunk, const Expr &after,
-                                  bool of_chunk, const KeySource::Element &stored) {
+                                  bool of_chunk, bool exist, const KeySource::Element &stored) {
     const auto key = [=](const Expr &row) { return chunk * k_.keys + row; };
     return copies(
-        name, k_.keys, head_dim, base_ + to, after, of_chunk, [=](const Expr &row) { return bytes_of(key(row)); },
-        [=](const Expr &d, const Expr &row) { return stored(d, existing(key(row)), kv_head(), s_.b); });
+        name, k_.keys, head_dim, base_ + to, after, of_chunk, [=](const Expr &row) { return exist ? Expr(16) : bytes_of(key(row)); },
+        [=, keys = f_.inputs().keys](const Expr &d, const Expr &row) { return stored(d, keys.existing_row(key(row)), kv_head(), s_.b); });
 }
 
 Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
-    return copy_chunk(kind + "key_copy", d_, key_place(chunk), chunk, after, of_chunk,
+    return copy_chunk(kind + "key_copy", d_, key_place(chunk), chunk, after, of_chunk, false,
                       [keys = f_.inputs().keys](auto... at) { return keys.stored_key(at...); });
 }
 
-Func WarpTilesBuilder::copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
-    return copy_chunk(kind + "value_copy", dv_, value_place(chunk), chunk, after, of_chunk,
+Func WarpTilesBuilder::copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk, bool exist) {
+    return copy_chunk(kind + "value_copy", dv_, value_place(chunk), chunk, after, of_chunk, exist,
                       [keys = f_.inputs().keys](auto... at) { return keys.stored_value(at...); });
 }
 
@@ -95,35 +95,61 @@ void WarpTilesBuilder::define_start() {
         "query_copy", k_.rows(), d_, base_, 0, false, [](const Expr &) { return Expr(16); },
         [&](const Expr &d, const Expr &row) { return in.stored_query(d, query_of(row), s_.h, s_.b); });
     const Expr chunk = first_chunk_(s_.qt, s_.b);
-    Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = copy_values("first_", chunk, 0, false);
+    Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = first_values();
     const int of_query = copies_of(k_.rows(), d_), of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
     add(&s_.before, query_copy, {{n_, of_query}});
     add(&s_.before, key_copy, {{n_, of_key}});
-    add(&s_.before, value_copy, {{n_, of_value}});
+    Expr copied = sum_of(query_copy, of_query, false) + sum_of(key_copy, of_key, false);
+    if (!one_chunk()) {
+        add(&s_.before, value_copy, {{n_, of_value}});
+        copied = copied + sum_of(value_copy, of_value, false);
+    }
     Func start("start"), start_rows("start_rows");
-    Expr token = device_call("commit", {},
-                             sum_of(query_copy, of_query, false) + sum_of(key_copy, of_key, false) + sum_of(value_copy, of_value, false));
-    token = token + device_call("set", {r.unit, f_.operands().query_factor()}) + device_call("zero", {r.acc, r.scores - r.acc});
+    Expr token = device_call("commit", {}, copied);
+    const Expr factor = f_.operands().query_factor();
+    token = token + device_call("set", {r.unit, scores_keep_order() ? Halide::abs(factor) : factor}) +
+            device_call("zero", {r.acc, r.scores - r.acc}) + more_start();
     for (int i = 0; i < k_.product->words_of_b(); i++) {
         token = token + device_call("set_word", {r.ones + i, two_ones()});
     }
     start(thread()) = token;
     add(&s_.before, start);
-    start_rows(vars({q2_, mt_}, false)) =
-        device_call("set", {r.reference + mt_ * 2 + q2_, row_reference_floor}) + device_call("set", {r.exact + mt_ * 2 + q2_, 0.0f});
+    start_rows(vars({q2_, mt_}, false)) = device_call("set", {r.reference + mt_ * 2 + q2_, row_reference_floor});
     add(&s_.before, start_rows, {{q2_, 2}, {mt_, k_.tiles}});
     start_ = own(start);
     for (int row = 0; row < 2 * k_.tiles; row++) {
         start_ = start_ + start_rows(at({row % 2, row / 2}, false));
+    }
+    if (scores_keep_order()) {
+        define_signed();
     }
     if (s_.keeps_query) {
         keep_query();
     }
 }
 
+// The largest score of a row is found before scores are in their unit, which must not be negative then: the sign goes to query, where a
+// thread changes what it copied.
+void WarpTilesBuilder::define_signed() {
+    const int count = copies_of(k_.rows(), d_);
+    Func arrived("query_arrived"), changed("query_signed");
+    arrived(thread()) = device_call("wait", {0}, start_);
+    add(&s_.before, arrived);
+    const RDom r(0, count, 0, 2, "rs");
+    RDom domain = r;
+    domain.where(r.y < Halide::cast<int32_t>(f_.operands().query_factor() < 0.0f));
+    const Expr number = own_piece(r.x), row = number / (d_ / piece), x = number % (d_ / piece);
+    changed(thread()) = own(arrived);
+    changed(thread()) += device_call("negate", {base_ + place_of(row, x, k_.rows())});
+    s_.query_signed = changed;
+    s_.signed_piece = r.x;
+    s_.signed_once = r.y;
+    start_ = own(changed);
+}
+
 void WarpTilesBuilder::keep_query() {
     Func ready("query_ready"), kept("query_kept");
-    ready(thread()) = device_call("barrier", {}, device_call("wait", {0}, start_));
+    ready(thread()) = all_here(start_);
     add(&s_.before, ready);
     const RDom r(0, steps(), 0, k_.tiles, "rq");
     kept(thread()) = own(ready);
@@ -142,53 +168,82 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
 
 void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
-    const Expr whole_end = whole_end_(s_.qt, s_.b), end = end_(s_.qt, s_.b);
     if (!all_masked_) {
-        add_chunk("whole_", all, whole_end, Expr(c_), false);
+        add_chunk("whole_", rows / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
     }
+    add_masked_chunks();
+}
+
+void WarpTilesBuilder::add_masked_chunks() {
+    const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
-    add_chunk("masked_", all_masked_ ? all : min(all, most), end - whole_end, whole_end + c_, true);
+    add_chunk("masked_", all_masked_ ? all : min(all, most), masked_(s_.qt, s_.b), whole_end_(s_.qt, s_.b) + c_, true);
 }
 
 void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
     WarpChunk chunk;
     chunk.masked = masked;
-    chunk.domain = RDom(0, most, kind + "chunks");
-    chunk.domain.where(chunk.domain.x < count);
+    const bool always = Halide::Internal::is_const_one(count);
+    chunk.domain = RDom(0, most, kind + (always ? "chunk" : counted_chunks));
+    if (!always) {
+        chunk.domain.where(chunk.domain.x < count);
+    }
     define_chunk(kind, number, &chunk);
+    s_.acc(thread()) += (chunk.masked ? chunk.mended : chunk.acc)(at({chunk.domain.x}, false));
     s_.chunks.push_back(chunk);
 }
 
 void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) {
     const bool ch = true;
-    Func ready = func(kind, "ready"), sent = func(kind, "sent");
-    ready(vars({}, ch)) = device_call("barrier", {}, device_call("wait", {0}, c_ * 0));
-    add(&chunk->stages, ready);
-    const Expr is_ready = ready(at({}, ch));
-    Func key_copy = copy_keys(kind, number + 1, is_ready, ch), value_copy = copy_values(kind, number + 1, is_ready, ch);
     const int of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
-    add(&chunk->stages, key_copy, {{n_, of_key}});
-    add(&chunk->stages, value_copy, {{n_, of_value}});
-    sent(vars({}, ch)) = device_call("commit", {}, sum_of(key_copy, of_key, ch) + sum_of(value_copy, of_value, ch));
-    add(&chunk->stages, sent);
-    const Expr is_sent = sent(at({}, ch));
+    Func ready = func(kind, "ready"), sent = func(kind, "sent");
+    ready(vars({}, ch)) = all_here(c_ * 0);
+    add(&chunk->stages, ready);
+    Expr values_ready = ready(at({}, ch));
+    const auto add_copies = [&](const Func &copy, int count) {
+        add(&chunk->stages, copy, {{n_, count}});
+        return sum_of(copy, count, ch);
+    };
+    const auto add_sent = [&](Func f, const Expr &copied) {
+        f(vars({}, ch)) = device_call("commit", {}, copied);
+        add(&chunk->stages, f);
+        return f(at({}, ch));
+    };
+    const bool own_values = one_chunk();
+    Expr copied = add_copies(copy_values(kind, number + (own_values ? 0 : 1), values_ready, ch, own_values && !chunk->masked), of_value);
+    if (!one_chunk()) {
+        copied = copied + add_copies(copy_keys(kind, number + 1, values_ready, ch), of_key);
+    }
+    const Expr is_sent = add_sent(sent, copied);
     define_scores(kind, key_place(number) + is_sent, is_sent, chunk);
+    chunk->scored = chunk->scores;
+    if (one_chunk()) {
+        Func arrived = func(kind, "values_ready");
+        chunk->scored = func(kind, "keys_sent");
+        arrived(vars({}, ch)) = all_here(chunk->scores(at({}, ch)));
+        add(&chunk->stages, arrived);
+        values_ready = arrived(at({}, ch));
+        add_sent(chunk->scored, add_copies(copy_keys(kind, number + 1, values_ready, ch), of_key));
+    }
     Func logits = func(kind, "logits");
     const Func probs_ready = define_softmax(kind, number, logits, chunk);
     Expr values = value_place(number) + is_sent;
     if (chunk->masked) {
-        define_lost(kind, value_place(number) + is_ready, chunk);
+        define_lost(kind, value_place(number) + values_ready, chunk);
         values = values + min(chunk->lost(at({}, ch)), 0); // 0, and after it
     }
     define_acc(kind, values, probs_ready(at({}, ch)), chunk);
     if (chunk->masked) {
-        define_seen(kind, logits, chunk);
-        define_mended(kind, number, chunk);
+        define_mended(kind, number, logits, chunk);
     }
-    s_.acc(thread()) += (chunk->masked ? chunk->mended : chunk->acc)(at({chunk->domain.x}, false));
 }
-int WarpTilesStages::columns_of_acc() const {
-    return head_dim_v / WarpTilesBuilder::piece + 1;
+
+int WarpTilesStages::sum_column() const {
+    return head_dim_v / WarpTilesBuilder::piece;
+}
+
+Expr WarpTilesStages::sum_slot(const Expr &q2, const Expr &mt, bool exactly) const {
+    return registers.acc + (mt * columns_of_acc() + sum_column() + (exactly ? 1 : 0)) * blocking.product->sums_of_lane() + q2 * 2;
 }
 
 WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTilesBlocking &blocking) {
@@ -197,9 +252,10 @@ WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTi
     s.blocking = blocking;
     s.head_dim_v = p.head_dim_v;
     // Fragments of 64 entries of query fit into the registers beside scores and acc.
-    s.keeps_query = p.head_dim <= warp_tiles_panel;
+    s.keeps_query = p.head_dim <= warp_tiles_panel && !blocking.group_product;
     s.sums_exactly = p.lse != 0 || p.sinks != 0;
-    WarpTilesBuilder(formulas, &s).build();
+    s.last_tile_first = p.causal != POLYHEAD_NOT_CAUSAL;
+    blocking.group_product ? build_group_tiles(formulas, &s) : WarpTilesBuilder(formulas, &s).build();
     return s;
 }
 
@@ -215,19 +271,20 @@ void WarpTilesStages::write(const AttentionOut &o, const AttentionFormulas &form
     const std::vector<Halide::Var> vars = {q2, mt, lane, w, qt, h, b};
     const std::vector<Expr> row(vars.begin(), vars.end());
     reference(vars) = device_call("get", {registers.reference + mt * 2 + q2}, ended);
-    sum(vars) = device_call("get", {registers.acc + (mt * columns_of_acc() + columns_of_acc() - 1) * sums + q2 * 2}, ended);
+    sum(vars) = device_call("get", {sum_slot(q2, mt, false)}, ended);
     after = {{end, {}, {}}, {reference, {{q2, 2}, {mt, k.tiles}}, {}}, {sum, {{q2, 2}, {mt, k.tiles}}, {}}};
     Expr all;
     if (sums_exactly) {
-        exact(vars) = formulas.numerics().sum_over_lanes(device_call("get", {registers.exact + mt * 2 + q2}, ended), 4, 1);
+        exact(vars) = formulas.numerics().sum_over_lanes(device_call("get", {sum_slot(q2, mt, true)}, ended), 4, 1);
         after.push_back({exact, {{q2, 2}, {mt, k.tiles}}, {}});
         all = exact(row);
     }
     factor(vars) = formulas.softmax().out_factor(reference(row), sum(row), h, all);
     after.push_back({factor, {{q2, 2}, {mt, k.tiles}}, {}});
-    written = RDom({{0, 2}, {0, 2}, {0, eights}, {0, k.tiles}, {0, k.lanes}, {0, k.warps}, {0, (seq_len_q + tile - 1) / tile}}, "written");
+    const Expr count = (seq_len_q + tile - 1) / tile;
+    written = RDom({{0, 2}, {0, 2}, {0, eights}, {0, k.tiles}, {0, k.lanes}, {0, k.warps}, {0, count}}, "written");
     const Expr j = written[0], half = written[1], eight = written[2], mt_ = written[3], lane_ = written[4], w_ = written[5],
-               qt_ = written[6];
+               qt_ = last_tile_first ? count - 1 - written[6] : Expr(written[6]);
     // Rows behind the last query repeat it, columns behind the last one repeat that: with the same bits. A condition would keep threads
     // from the barriers of their block.
     const Expr column = min(eight * WarpTilesBuilder::piece + lane_ % 4 * 2 + j, o.columns - 1);
@@ -260,14 +317,14 @@ std::vector<Func> WarpTilesStages::funcs() const {
         for (const ThreadStage &s : c.stages) {
             all.push_back(s.func);
         }
-        all.push_back(c.key_fragments);
-        all.push_back(c.value_fragments);
-        if (c.masked) {
-            for (const ThreadStage &s : c.mending) {
-                all.push_back(s.func);
+        for (const Func &fragments : {c.key_fragments, c.value_fragments}) {
+            if (fragments.defined()) { // a product of four warps has none
+                all.push_back(fragments);
             }
-            all.insert(all.end(), {c.lost_value, c.mended});
         }
+    }
+    if (query_signed.defined()) {
+        all.push_back(query_signed);
     }
     all.push_back(acc);
     for (const ThreadStage &s : after) {

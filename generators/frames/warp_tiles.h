@@ -15,12 +15,17 @@
 
 namespace polyhead::gen {
 
+// The end of the name of a loop that computes a chunk too much, and then a wrong result, where it runs longer than its condition says.
+constexpr const char *counted_chunks = "counted_chunks";
+
 struct WarpTilesBlocking {
     int warps; // of a block
     int tiles; // of 16 rows, of a warp
     int keys;  // of a chunk
     const Product *product;
-    int lanes; // of a warp
+    int lanes;                              // of a warp
+    int chunks;                             // in shared memory
+    const Product *group_product = nullptr; // of four warps: makes scores and acc in the place of `product`
 
     int rows() const { return warps * tiles * product->m; }
     int threads() const { return warps * lanes; }
@@ -39,11 +44,9 @@ struct WarpChunk {
     bool masked;
     std::vector<ThreadStage> stages;
     Halide::Func scores, key_fragments, query_fragments, acc, value_fragments; // query_fragments: undefined where they are kept
-    // Of masked chunks: whether values are not finite, which keys a row sees, acc with those values.
-    Halide::Func lost, seen, lost_value, mended;
-    std::vector<ThreadStage> mending;
-    std::vector<Halide::RVar> mends;
-    Halide::RVar mended_key, mended_once;
+    Halide::Func scored;                                                       // what comes before scores are read
+    Halide::Func raised;                                                       // references are those of the chunk
+    Halide::Func lost, mended;                                 // of masked chunks: 1 where values are not finite; acc has them
     Halide::RVar scores_of_pair, scores_of_steps, acc_of_pair; // the loops in which fragments are loaded
 };
 
@@ -53,23 +56,31 @@ struct WarpTilesStages : AttentionStages {
     Halide::Var lane{"lane"}, w{"w"}, qt{"qt"}, h{"h"}, b{"b"};
     RowBounds row_bounds;                   // (q2, mt, lane, w, qt, b)
     std::vector<ThreadStage> before, after; // the loops over chunks
-    Halide::Func acc{"acc"};                // (lane, w, qt, h, b): 0; its updates are the loops
+    // Query with its sign changed, where the unit of scores is negative: its loops over pieces, and the one that runs once or not at all.
+    Halide::Func query_signed;
+    Halide::RVar signed_piece, signed_once;
+    Halide::Func acc{"acc"}; // (lane, w, qt, h, b): 0; its updates are the loops
     std::vector<WarpChunk> chunks;
-    Halide::RDom written;              // (column of two, row of two, 8 columns, tile of the warp, lane, warp, tile)
+    Halide::RDom written; // (column of two, row of two, 8 columns, tile of the warp, lane, warp, tile)
+    // Later rows see more keys: tiles are taken from the last one on, for all heads at once, so that the blocks that begin last are short.
+    bool last_tile_first;
     std::vector<Halide::Func> of_tile; // (qt, b)
 
     // Statistics travel with out.
     void write(const AttentionOut &out, const AttentionFormulas &formulas, const Arguments &at, const Store &store) override;
     std::vector<Halide::Func> funcs() const override;
 
-    // Registers of floats and of words, by their numbers: acc with the sums of rows, scores, references, exact sums, the unit of scores;
-    // probs, fragments of key and value, ones, query.
+    // Registers of floats and of words, by their numbers: acc with the sums of rows, scores, references, the unit of scores; probs,
+    // fragments of key and value, ones, query.
     struct Registers {
-        int acc = 0, scores = 0, reference = 0, exact = 0, unit = 0;
+        int acc = 0, scores = 0, reference = 0, unit = 0;
         int probs = 0, key = 0, value = 0, ones = 0, query = 0;
     } registers;
     bool keeps_query, sums_exactly; // the fragments of query; the sums of rows before probs are rounded
-    int columns_of_acc() const;     // in eights, with that of the sums
+    int sum_column() const;         // of acc, in eights: behind those of out
+    int columns_of_acc() const { return sum_column() + (sums_exactly ? 2 : 1); }
+    // Where the sum of a row is, of rounded probs, and of exact ones.
+    Halide::Expr sum_slot(const Halide::Expr &q2, const Halide::Expr &mt, bool exactly) const;
 };
 
 WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTilesBlocking &blocking);

@@ -6,6 +6,7 @@
 
 namespace polyhead::gen {
 
+// What another instruction than that of one warp makes otherwise is virtual (group_tiles.cpp).
 class WarpTilesBuilder {
 public:
     static constexpr int piece = 8; // elements of one copy, columns of a matrix that is loaded
@@ -17,11 +18,12 @@ public:
 
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
         : f_(formulas), s_(*stages), k_(stages->blocking), d_(formulas.problem().head_dim), dv_(formulas.problem().head_dim_v),
-          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_)) {}
+          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_, stages->blocking.chunks)) {}
+    virtual ~WarpTilesBuilder() = default;
 
     void build();
 
-private:
+protected:
     using Vars = std::vector<Var>;
     using Exprs = std::vector<Expr>;
 
@@ -32,7 +34,7 @@ private:
     WarpTilesBytes bytes_;
     bool all_masked_ = false; // no chunk is seen as a whole
     Var i_{"i"}, nt_{"nt"}, mt_{"mt"}, q2_{"q2"}, word_{"word"}, kt_{"kt"}, n_{"n"}, c_{"c"};
-    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, end_{"chunks_end"}, length_{"valid_keys"};
+    Func memory_{"memory"}, first_chunk_{"first_chunk"}, whole_end_{"whole_end"}, whole_{"whole"}, masked_{"masked"}, length_{"valid_keys"};
     Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
     Expr start_, base_;
 
@@ -65,7 +67,11 @@ private:
     Expr query_of(const Expr &row) const { return Halide::min(s_.qt * k_.rows() + row, f_.inputs().seq_len_q - 1); }
     Expr kv_head() const { return s_.h / f_.group_size(); }
 
-    void number_registers();
+    virtual void number_registers();
+
+    // The largest score of a row is that of its largest logit.
+    bool scores_keep_order() const { return !all_masked_ && f_.logits().plain(); }
+    Expr own_piece(const Expr &n) const { return n * k_.threads() + s_.w * k_.lanes + s_.lane; } // of what the threads share out
 
     int acc_slot(int mt, int column) const { return s_.registers.acc + (mt * s_.columns_of_acc() + column) * k_.product->sums_of_lane(); }
 
@@ -75,7 +81,7 @@ private:
         to->push_back({f, std::move(dims), {}});
     }
 
-    void define_memory();
+    virtual void define_memory();
 
     // Copies of a tile of rows, shared out to the threads: token (n, [c,] thread). The last piece is copied several times where they do not
     // come out even.
@@ -91,44 +97,59 @@ private:
         return sum;
     }
 
-    Expr key_place(const Expr &chunk) const { return bytes_.query + chunk % warp_tiles_stages * bytes_.key; }
-    Expr value_place(const Expr &chunk) const {
-        return bytes_.query + warp_tiles_stages * bytes_.key + chunk % warp_tiles_stages * bytes_.value;
-    }
+    Expr key_place(const Expr &chunk) const { return bytes_.query + chunk % k_.chunks * bytes_.key; }
+    Expr value_place(const Expr &chunk) const { return bytes_.query + k_.chunks * bytes_.key + chunk % k_.chunks * bytes_.value; }
+    bool one_chunk() const { return k_.chunks == 1; } // values of a chunk arrive with its scores, the next keys with its products
 
     // Keys behind the length are not read: they are 0.
     Expr bytes_of(const Expr &key) const { return Halide::select(key < length_(s_.qt, s_.b), 16, 0); }
-    // Of a chunk. kind: of the Func's name.
+    // Of a chunk. kind: of the Func's name. exist: all keys of it do.
     Func copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk);
-    Func copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk);
-    Func copy_chunk(const std::string &name, int head_dim, const Expr &to, const Expr &chunk, const Expr &after, bool of_chunk,
+    Func copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk, bool exist = false);
+    Func copy_chunk(const std::string &name, int head_dim, const Expr &to, const Expr &chunk, const Expr &after, bool of_chunk, bool exist,
                     const KeySource::Element &stored);
     Expr existing(const Expr &key) const { return Halide::max(f_.inputs().keys.row(key), 0); }
 
     void define_start();
+    // Copies of values before the first chunk, and what else comes before it.
+    virtual Func first_values() { return copy_values("first_", first_chunk_(s_.qt, s_.b), 0, false); }
+    virtual Expr more_start() const { return 0; }
     Expr two_ones() const {
         const uint32_t one = k_.product->a == Number::bf16 ? 0x3f80 : 0x3c00;
         return Halide::Internal::make_const(Halide::UInt(32), int64_t(one | one << 16));
     }
 
+    void define_signed();
     void keep_query();
     Expr load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after);
-    void divide_chunks();
+    virtual void divide_chunks();
+    void add_masked_chunks();
     void add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked);
     Func func(const std::string &kind, const char *name) const { return Func(kind + name); }
 
-    void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
+    virtual Expr all_here(const Expr &after) const { // the copies of all threads
+        return device_call("barrier", {}, device_call("wait", {0}, after));
+    }
+    virtual void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
 
     void define_scores(const std::string &kind, const Expr &keys, const Expr &is_sent, WarpChunk *chunk);
     Expr score_key(const Expr &number) const { return number * k_.keys + nt_ * piece + s_.lane % 4 * 2 + i_ % 2; }
 
-    void define_logits(Func logits, const Expr &number, const Func &unit, const WarpChunk &chunk);
+    void define_logits(Func logits, const Expr &number, const Func &scores, const Func &unit, bool masked);
     Func define_softmax(const std::string &kind, const Expr &number, Func logits, WarpChunk *chunk);
-    Func define_probs(const std::string &kind, const Func &rescale, const Func &kept, const Func &probs, WarpChunk *chunk);
+    virtual void define_raised(const std::string &kind, const Func &largest, WarpChunk *chunk);
+    // What must have happened before the words of probs and the exact sums are written.
+    virtual Expr registers_free(const std::string &, const Func &, WarpChunk *) { return 0; }
+    // After values were made finite in shared memory.
+    virtual Expr made_all_finite(const Expr &any) const { return any; }
+    Func define_row_sums(const std::string &kind, const Expr &after, WarpChunk *chunk);
+    Func define_probs(const std::string &kind, const Func &probs, WarpChunk *chunk);
     void define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk);
     void define_lost(const std::string &kind, const Expr &values, WarpChunk *chunk);
-    void define_seen(const std::string &kind, const Func &logits, WarpChunk *chunk);
-    void define_mended(const std::string &kind, const Expr &number, WarpChunk *chunk);
+    void define_mended(const std::string &kind, const Expr &number, const Func &logits, WarpChunk *chunk);
 };
+
+// The same by products of four warps.
+void build_group_tiles(const AttentionFormulas &formulas, WarpTilesStages *stages);
 
 } // namespace polyhead::gen

@@ -1,5 +1,4 @@
 // Warp tiles: values that are not finite.
-#include "../formulas/infinity.h"
 #include "warp_tiles_builder.h"
 
 namespace polyhead::gen {
@@ -9,7 +8,7 @@ using Halide::Expr;
 using Halide::Func;
 using Halide::min;
 using Halide::RDom;
-using Halide::select;
+using Halide::reinterpret;
 
 // 0 * NaN would reach the rows that do not see a value. So in chunks of which some rows do not see some keys, values that are not finite
 // are made 0 in shared memory, and are added afterwards by the rows that see them. The bits of the other rows are those that they have with
@@ -28,53 +27,41 @@ void WarpTilesBuilder::define_lost(const std::string &kind, const Expr &values, 
         any = any | found(at({n}, true));
     }
     chunk->lost = func(kind, "lost");
-    chunk->lost(vars({}, true)) = device_call("any_of_block", {any});
+    chunk->lost(vars({}, true)) = device_call("any_of_block", {made_all_finite(any)});
     add(&chunk->stages, chunk->lost);
 }
 
-// A bit for each key of the chunk that a row of the lane sees, in words of 32 keys.
-void WarpTilesBuilder::define_seen(const std::string &kind, const Func &logits, WarpChunk *chunk) {
+// Adds the values that were made 0, for the rows that see them. Nothing here chooses by the value of a Func: Halide would forget how many
+// chunks there are, and run the loop over them as often as any tile may.
+void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number, const Func &logits, WarpChunk *chunk) {
     constexpr int bits = 32;
-    Func own = func(kind, "seen_by_lane");
+    const int sums = k_.product->sums_of_lane(), words = (k_.keys + bits - 1) / bits;
+    Func own = func(kind, "seen_by_lane"), seen = func(kind, "seen"); // a bit for each key, in words
     const RDom keys(0, 2, 0, bits / piece, kind + "seen_keys");
     const Expr eight = min(word_ * (bits / piece) + keys.y, score_columns() - 1), bit = keys.y * piece + s_.lane % 4 * 2 + keys.x;
-    const Expr seen = !Logits::excluded(logits(at({q2_ * 2 + keys.x, eight, mt_}, true)));
+    const Expr sees = !Logits::excluded(logits(at({q2_ * 2 + keys.x, eight, mt_}, true)));
     own(vars({word_, q2_, mt_}, true)) = cast<uint32_t>(0);
-    own(vars({word_, q2_, mt_}, true)) =
-        own(at({word_, q2_, mt_}, true)) | select(seen, cast<uint32_t>(1) << cast<uint32_t>(bit), cast<uint32_t>(0));
-    chunk->seen = func(kind, "seen");
-    chunk->seen(vars({word_, q2_, mt_}, true)) = f_.numerics().bits_over_lanes(own(at({word_, q2_, mt_}, true)), 4, 1);
-    const int words = (k_.keys + bits - 1) / bits;
+    own(vars({word_, q2_, mt_}, true)) = own(at({word_, q2_, mt_}, true)) | cast<uint32_t>(sees) << cast<uint32_t>(bit);
+    seen(vars({word_, q2_, mt_}, true)) = f_.numerics().bits_over_lanes(own(at({word_, q2_, mt_}, true)), 4, 1);
     const std::vector<std::pair<Var, int>> dims = {{word_, words}, {q2_, 2}, {mt_, k_.tiles}};
-    chunk->mending.push_back({own, dims, {keys.x, keys.y}});
-    chunk->mending.push_back({chunk->seen, dims, {}});
-}
-
-void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number, WarpChunk *chunk) {
-    const int sums = k_.product->sums_of_lane(), columns = s_.columns_of_acc();
-    const RDom d({{0, 2}, {0, 2}, {0, dv_ / piece}, {0, k_.tiles}, {0, k_.keys}, {0, 2}},
-                 kind + "mend"); // column of two, row, 8 columns, tile, key
-    RDom domain = d;
-    domain.where(d[5] < chunk->lost(at({}, true)));
-    Func lost = func(kind, "lost_value"); // its bits; 0 of a finite one
-    const Expr key = number * k_.keys + n_, column = nt_ * piece + s_.lane % 4 * 2 + i_;
-    const Expr value = f_.inputs().keys.value(column, existing(key), kv_head(), s_.b);
-    lost(vars({i_, nt_, n_}, true)) =
-        select(magnitude_bits(value) >= infinity_bits && key < length_(s_.qt, s_.b), Halide::reinterpret<int32_t>(value), 0);
-    chunk->lost_value = lost;
-    Expr word = chunk->seen(at({0, d[1], d[3]}, true));
-    for (int i = 1; i < (k_.keys + 31) / 32; i++) {
-        word = select(d[4] >= 32 * i, chunk->seen(at({i, d[1], d[3]}, true)), word);
+    chunk->stages.push_back({own, dims, {keys.x, keys.y}});
+    add(&chunk->stages, seen, dims);
+    Expr token = chunk->acc(at({}, true));
+    for (int i = 0; i < words * k_.tiles; i++) {
+        const int word = i % words, mt = i / words;
+        const Expr first = number * k_.keys + word * bits,
+                   count = min(length_(s_.qt, s_.b) - first, std::min(bits, k_.keys - word * bits)) * chunk->lost(at({}, true));
+        const auto of_row = [&](int q2) { return reinterpret<int32_t>(seen(at({word, q2, mt}, true))); };
+        const auto value = [&](const Expr &key) {
+            const KeySource &source = f_.inputs().keys;
+            return source.stored_value(s_.lane % 4 * 2, source.existing_row(key), kv_head(), s_.b);
+        };
+        token = token +
+                mended(*k_.product, {acc_slot(mt, 0), s_.sum_column() * sums, value(first), value(first + 1), count, of_row(0), of_row(1)});
     }
-    const Expr seen = ((word >> cast<uint32_t>(d[4] % 32)) & cast<uint32_t>(1)) != 0;
-    const Expr added = Halide::reinterpret<float>(select(seen, lost(at({d[0], d[2], d[4]}, true)), 0));
-    const Expr slot = s_.registers.acc + (d[3] * columns + d[2]) * sums + d[1] * 2 + d[0];
     chunk->mended = func(kind, "mended");
-    chunk->mended(vars({}, true)) = chunk->acc(at({}, true));
-    chunk->mended(vars({}, true)) += device_call("set", {slot, device_call("get", {slot}) + added});
-    chunk->mends = {d[0], d[1], d[2], d[3]};
-    chunk->mended_key = d[4];
-    chunk->mended_once = d[5];
+    chunk->mended(vars({}, true)) = token;
+    add(&chunk->stages, chunk->mended);
 }
 
 } // namespace polyhead::gen

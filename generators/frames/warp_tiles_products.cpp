@@ -37,19 +37,16 @@ void WarpTilesBuilder::define_scores(const std::string &kind, const Expr &keys, 
     chunk->scores_of_steps = d[3];
 }
 
-// The logit of register i of 8 keys nt, in natural registers of the scores.
-void WarpTilesBuilder::define_logits(Func logits, const Expr &number, const Func &unit, const WarpChunk &chunk) {
-    const int slot = s_.registers.scores;
-    const Expr score =
-        device_call("get", {slot + (mt_ * score_columns() + nt_) * k_.product->sums_of_lane() + i_}, chunk.scores(at({}, true))) *
-        unit(at({}, true));
+// The logit of register i of 8 keys nt, from the scores in natural registers.
+void WarpTilesBuilder::define_logits(Func logits, const Expr &number, const Func &scores, const Func &unit, bool masked) {
     const Expr key = score_key(number), existing_key = min(key, f_.inputs().seq_len_kv - 1), q = query_of(half_row(i_ / 2, mt_));
     Exprs pairs;
     for (const PairTensor &tensor : f_.logits().pair_tensors()) {
         pairs.push_back(tensor.at(existing_key, q, s_.h, s_.b));
     }
     const Row row = s_.row_bounds.at({i_ / 2, mt_, s_.lane, s_.w, s_.qt, s_.b}, q);
-    logits(vars({i_, nt_, mt_}, true)) = f_.logits().logit(score, row, key, s_.h, s_.b, pairs, chunk.masked);
+    const Exprs here = at({i_, nt_, mt_}, true);
+    logits(vars({i_, nt_, mt_}, true)) = f_.logits().logit(scores(here) * unit(at({}, true)), row, key, s_.h, s_.b, pairs, masked);
 }
 
 // References, probs and what acc is multiplied by. Returns what says that all of it is in registers.
@@ -57,79 +54,98 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     const WarpTilesStages::Registers &r = s_.registers;
     const int tiles = k_.tiles, columns = score_columns();
     const std::vector<std::pair<Var, int>> of_rows = {{q2_, 2}, {mt_, tiles}}, of_scores = {{i_, 4}, {nt_, columns}, {mt_, tiles}};
-    Func unit = func(kind, "unit"), row_max = func(kind, "row_max"), before = func(kind, "reference_before"),
-         reference = func(kind, "row_reference"), rescale = func(kind, "rescale"), kept = func(kind, "reference_kept"),
-         probs = func(kind, "probs");
-    unit(vars({}, true)) = device_call("get", {r.unit}, chunk->scores(at({}, true)));
+    Func scores = func(kind, "scores_read"), unit = func(kind, "unit"), row_max = func(kind, "row_max"), largest = func(kind, "largest"),
+         reference = func(kind, "row_reference"), probs = func(kind, "probs");
+    const Expr after = chunk->scored(at({}, true));
+    unit(vars({}, true)) = device_call("get", {r.unit}, after);
     add(&chunk->stages, unit);
-    define_logits(logits, number, unit, *chunk);
-    add(&chunk->stages, logits, of_scores);
-    const Softmax &softmax = f_.softmax();
+    scores(vars({i_, nt_, mt_}, true)) = device_call("get", {r.scores + (mt_ * columns + nt_) * k_.product->sums_of_lane() + i_}, after);
+    define_logits(logits, number, scores, unit, chunk->masked);
+    // Whole chunks have the maximum of their scores: logits are then part of the difference to the reference, one instruction.
+    const bool of_scores_alone = scores_keep_order() && !chunk->masked;
+    const Func compared = of_scores_alone ? scores : logits;
+    add(&chunk->stages, compared, of_scores);
     const Exprs row = at({q2_, mt_}, true);
-    const RDom keys(0, 2, 0, columns, kind + "keys");
-    row_max(vars({q2_, mt_}, true)) = row_reference_floor;
-    row_max(vars({q2_, mt_}, true)) = f_.numerics().larger(row_max(row), logits(at({q2_ * 2 + keys.x, keys.y, mt_}, true)));
-    chunk->stages.push_back({row_max, of_rows, {keys.x, keys.y}});
-    before(vars({q2_, mt_}, true)) = device_call("get", {r.reference + mt_ * 2 + q2_}, c_ * 0);
-    add(&chunk->stages, before, of_rows);
-    reference(vars({q2_, mt_}, true)) =
-        f_.numerics().larger(before(row), softmax.reference(f_.numerics().max_over_lanes(row_max(row), 4, 1)));
+    const RDom keys(1, 2 * columns - 1, kind + "keys");
+    const auto of_row = [&](const Expr &key) { return compared(at({q2_ * 2 + key % 2, key / 2, mt_}, true)); };
+    row_max(vars({q2_, mt_}, true)) = of_row(0);
+    row_max(vars({q2_, mt_}, true)) = f_.numerics().larger(row_max(row), of_row(keys.x));
+    chunk->stages.push_back({row_max, of_rows, {keys.x}});
+    largest(vars({q2_, mt_}, true)) = of_scores_alone ? row_max(row) * unit(at({}, true)) : row_max(row);
+    add(&chunk->stages, largest, of_rows);
+    define_raised(kind, largest, chunk);
+    reference(vars({q2_, mt_}, true)) = device_call("get", {r.reference + mt_ * 2 + q2_}, chunk->raised(at({}, true)));
     add(&chunk->stages, reference, of_rows);
-    rescale(vars({q2_, mt_}, true)) = softmax.rescaling(before(row) - reference(row));
-    add(&chunk->stages, rescale, of_rows);
-    kept(vars({q2_, mt_}, true)) = device_call("set", {r.reference + mt_ * 2 + q2_, reference(row)});
-    add(&chunk->stages, kept, of_rows);
-    probs(vars({i_, nt_, mt_}, true)) = softmax.power(logits(at({i_, nt_, mt_}, true)) - reference(at({i_ / 2, mt_}, true)));
+    probs(vars({i_, nt_, mt_}, true)) = f_.softmax().power(logits(at({i_, nt_, mt_}, true)) - reference(at({i_ / 2, mt_}, true)));
     add(&chunk->stages, probs, of_scores);
-    return define_probs(kind, rescale, kept, probs, chunk);
+    return define_probs(kind, probs, chunk);
 }
 
-// Probs as words, the sums of rows before they are rounded, and acc in the unit of the new reference.
-Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &rescale, const Func &kept, const Func &probs, WarpChunk *chunk) {
+// The references of rows that a logit of a lane exceeds move up: then acc and the sums are multiplied, and the lanes exchange maxima. Most
+// chunks have none. Which rows move does not depend on the other rows of the warp.
+void WarpTilesBuilder::define_raised(const std::string &kind, const Func &largest, WarpChunk *chunk) {
+    const int first = s_.registers.reference, count = s_.columns_of_acc() * k_.product->sums_of_lane();
+    const char *const call = f_.softmax().has_integer_references() ? "raise" : "raise_natural";
+    Expr token = 0;
+    for (int mt = 0; mt < k_.tiles; mt++) {
+        token = token + device_call(call, {acc_slot(mt, 0), count, first + mt * 2, first + mt * 2 + 1, largest(at({0, mt}, true)),
+                                           largest(at({1, mt}, true))});
+    }
+    chunk->raised = func(kind, "raised");
+    chunk->raised(vars({}, true)) = token;
+    add(&chunk->stages, chunk->raised);
+}
+
+// Probs as words, and the sums of rows before they are rounded.
+Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &probs, WarpChunk *chunk) {
     const WarpTilesStages::Registers &r = s_.registers;
-    const int tiles = k_.tiles, words = k_.product->words_of_a(), of_acc = s_.columns_of_acc() * k_.product->sums_of_lane();
-    Func packs = func(kind, "probs_packed"), rescaled = func(kind, "rescaled"), exact = func(kind, "exact_sum"),
+    const int tiles = k_.tiles, words = k_.product->words_of_a();
+    Func packs = func(kind, "probs_packed"), ready = func(kind, "probs_ready"), exact = func(kind, "exact_sum"),
          exact_kept = func(kind, "exact_sum_kept");
+    const Expr free = registers_free(kind, probs, chunk);
     const auto prob = [&](int j) { return probs(at({word_ % 2 * 2 + j, kt_ * 2 + word_ / 2, mt_}, true)); };
     packs(vars({word_, kt_, mt_}, true)) =
-        device_call("set_word", {r.probs + (mt_ * key_steps() + kt_) * words + word_, packed(*k_.product, prob(0), prob(1))});
+        device_call("set_word", {r.probs + (mt_ * key_steps() + kt_) * words + word_, packed(*k_.product, prob(0), prob(1))}, free);
     add(&chunk->stages, packs, {{word_, words}, {kt_, key_steps()}, {mt_, tiles}});
     Expr token = 0;
-    for (int mt = 0; mt < tiles; mt++) {
-        token = token + device_call("scale", {acc_slot(mt, 0), of_acc, rescale(at({0, mt}, true)), rescale(at({1, mt}, true))});
-        for (int i = 0; i < words * key_steps(); i++) {
-            token = token + packs(at({i % words, i / words, mt}, true));
-        }
-        token = token + kept(at({0, mt}, true)) + kept(at({1, mt}, true));
+    for (int i = 0; i < words * key_steps() * tiles; i++) {
+        token = token + packs(at({i % words, i / words % key_steps(), i / (words * key_steps())}, true));
     }
     if (s_.sums_exactly) {
         const RDom keys(0, 2, 0, score_columns(), kind + "summed");
-        const Exprs row = at({q2_, mt_}, true);
-        exact(vars({q2_, mt_}, true)) = device_call("get", {r.exact + mt_ * 2 + q2_}, c_ * 0) * rescale(row);
+        exact(vars({q2_, mt_}, true)) = device_call("get", {s_.sum_slot(q2_, mt_, true)}, chunk->raised(at({}, true)) + free);
         exact(vars({q2_, mt_}, true)) += probs(at({q2_ * 2 + keys.x, keys.y, mt_}, true));
         chunk->stages.push_back({exact, {{q2_, 2}, {mt_, tiles}}, {keys.x, keys.y}});
-        exact_kept(vars({q2_, mt_}, true)) = device_call("set", {r.exact + mt_ * 2 + q2_, exact(row)});
+        exact_kept(vars({q2_, mt_}, true)) = device_call("set", {s_.sum_slot(q2_, mt_, true), exact(at({q2_, mt_}, true))});
         add(&chunk->stages, exact_kept, {{q2_, 2}, {mt_, tiles}});
         for (int row_of_lane = 0; row_of_lane < 2 * tiles; row_of_lane++) {
             token = token + exact_kept(at({row_of_lane % 2, row_of_lane / 2}, true));
         }
     }
-    rescaled(vars({}, true)) = token;
-    add(&chunk->stages, rescaled);
-    return rescaled;
+    ready(vars({}, true)) = token;
+    add(&chunk->stages, ready);
+    return ready;
 }
 
-// acc += probs . value, and the sums of rows += probs . ones: so they are those of the rounded probs.
+// The sums of rows += probs . ones: so they are those of the rounded probs.
+Func WarpTilesBuilder::define_row_sums(const std::string &kind, const Expr &after, WarpChunk *chunk) {
+    const WarpTilesStages::Registers &r = s_.registers;
+    Func row_sums = func(kind, "row_sum");
+    const RDom k(0, k_.tiles, 0, key_steps(), kind + "ro");
+    row_sums(vars({}, true)) = after;
+    row_sums(vars({}, true)) +=
+        warp_product(*k_.product, r.acc + (k.x * s_.columns_of_acc() + s_.sum_column()) * k_.product->sums_of_lane(),
+                     r.probs + (k.x * key_steps() + k.y) * k_.product->words_of_a(), r.ones, 0, c_ * 0);
+    chunk->stages.push_back({row_sums, {}, {k.x, k.y}});
+    return row_sums;
+}
+
+// acc += probs . value.
 void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk) {
     const WarpTilesStages::Registers &r = s_.registers;
     const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
     const int columns = s_.columns_of_acc();
-    Func row_sums = func(kind, "row_sum");
-    const RDom k(0, k_.tiles, 0, key_steps(), kind + "ro");
-    row_sums(vars({}, true)) = after;
-    row_sums(vars({}, true)) += warp_product(*k_.product, r.acc + (k.x * columns + columns - 1) * sums,
-                                             r.probs + (k.x * key_steps() + k.y) * words_a, r.ones, 0, c_ * 0);
-    chunk->stages.push_back({row_sums, {}, {k.x, k.y}});
+    const Func row_sums = define_row_sums(kind, after, chunk);
     const RDom d({{0, k_.tiles}, {0, 2}, {0, dv_ / (2 * piece)}, {0, key_steps()}},
                  kind + "rv"); // tile, 8 of 16 columns, 16 columns, keys
     chunk->value_fragments = func(kind, "value_fragments");

@@ -20,6 +20,9 @@ public:
     virtual int schedule_version() const = 0;
     // Does it multiply by instructions that a warp makes together?
     virtual bool multiplies_by_warps() const { return false; }
+    // Does it multiply by instructions that devices of one capability alone have? A target that these devices run, too, then has a variant
+    // for them.
+    virtual bool of_one_capability() const { return false; }
     // Which knobs it reads, in addition to those of linear layers; everyone: no others. A frame that is made of another reads its knobs
     // too.
     virtual KnobUser knob_user() const { return KnobUser::everyone; }

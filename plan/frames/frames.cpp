@@ -16,6 +16,7 @@ const Frame &query_lanes_frame();
 const Frame &split_rows_frame();
 const Frame &split_tiles_frame();
 const Frame &warp_tiles_frame();
+const Frame &group_tiles_frame();
 const Frame &thread_rows_frame();
 const Frame &block_tiles_frame();
 const Frame &plain_frame();
@@ -90,10 +91,10 @@ std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &mac
 
 const std::vector<const Frame *> &frames() {
     static const Linear linear;
-    static const auto *const table =
-        new std::vector<const Frame *>{&head_lanes_frame(), &query_lanes_frame(),      &split_rows_frame(),  &split_tiles_frame(),
-                                       &warp_tiles_frame(), &thread_rows_frame(),      &block_tiles_frame(), &linear,
-                                       &key_lanes_frame(),  &linear_gradients_frame(), &plain_frame()};
+    static const auto *const table = new std::vector<const Frame *>{&head_lanes_frame(),  &query_lanes_frame(),      &split_rows_frame(),
+                                                                    &split_tiles_frame(), &group_tiles_frame(),      &warp_tiles_frame(),
+                                                                    &thread_rows_frame(), &block_tiles_frame(),      &linear,
+                                                                    &key_lanes_frame(),   &linear_gradients_frame(), &plain_frame()};
     return *table;
 }
 

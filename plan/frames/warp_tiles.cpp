@@ -11,10 +11,8 @@
 namespace polyhead::gen {
 namespace {
 
-constexpr int bytes_of_copy = 16;
-
-int shared_bytes(const Tiling &t, const Problem &p, const Product &product) {
-    return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v).all();
+int shared_bytes(const Tiling &t, const Problem &p, const Product &product, int chunks) {
+    return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v, chunks).all();
 }
 
 class WarpTiles : public Frame {
@@ -37,32 +35,36 @@ public:
 
     // Two tiles of 16 rows of a warp: with one, loads of fragments take longer than the products. With head dims above 64 scores and acc
     // leave registers for fewer keys.
-    void fill_defaults(Tiling *t, const Problem &p, const Machine &) const override {
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const bool wide = std::max(p.head_dim, p.head_dim_v) > warp_tiles_panel;
         fill(t->thread_rows, 2);
         fill(t->row_groups, 4);
         fill(t->kv_tile, wide ? 32 : 64);
-        fill(t->load_width, bytes_of_copy / contract::dtype_bytes(p.dtype));
+        fill(t->load_width, warp_tiles_copy / contract::dtype_bytes(p.dtype));
+        // A chunk is copied while the one before is computed, where that leaves room for enough warps.
+        const int two = shared_bytes(*t, p, *machine.warp_product(p.dtype), 2);
+        fill(t->kv_chunks, machine.blocks_at_once(two) * t->row_groups >= enough_warps ? 2 : 1);
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const Product &product = *machine.warp_product(p.dtype);
         const int64_t sums = int64_t(t.thread_rows) * (t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane();
         return first_of(
-            {at_most("a block's tiles", shared_bytes(t, p, product), machine.shared_on_request(), "bytes of shared memory"),
+            {at_most("a block's tiles", shared_bytes(t, p, product, t.kv_chunks), machine.shared_on_request(), "bytes of shared memory"),
              at_most("scores and sums of a thread (thread_rows x (kv_tile + head_dim_v) / 2)", sums, most_thread_sums, "registers")});
     }
     void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
 
 private:
     static constexpr int most_head_dim = 128;
+    static constexpr int enough_warps = 8; // of a multiprocessor: as many as there are registers for
 };
 
 } // namespace
 
-WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v) {
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks) {
     const auto of_row = [](int columns) { return (columns + warp_tiles_panel - 1) / warp_tiles_panel * warp_tiles_row_bytes; };
-    return {rows * of_row(head_dim), keys * of_row(head_dim), keys * of_row(head_dim_v)};
+    return {rows * of_row(head_dim), keys * of_row(head_dim), keys * of_row(head_dim_v), chunks};
 }
 
 const Frame &warp_tiles_frame() {

@@ -5,13 +5,13 @@ namespace polyhead::gen {
 
 constexpr int warp_tiles_panel = 64;      // columns of a panel
 constexpr int warp_tiles_row_bytes = 128; // of a row of a panel
-constexpr int warp_tiles_stages = 2;      // chunks of keys that there is room for: one is computed, the next one is copied
+constexpr int warp_tiles_copy = 16;       // bytes of one copy
 
-// Bytes of the queries of a block, and of the keys and the values of a chunk.
+// Bytes of the queries of a block, and of the keys and the values of a chunk; chunks that there is room for.
 struct WarpTilesBytes {
-    int query, key, value;
-    int all() const { return query + warp_tiles_stages * (key + value); }
+    int query, key, value, chunks;
+    int all() const { return query + chunks * (key + value); }
 };
-WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v);
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks);
 
 } // namespace polyhead::gen

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "../../contract/cpu_features.h"
+#include "../../contract/requirements.h"
 #include "../../contract/weight_layout.h"
 #include "../cpu_features.h"
 #include "../rules/tensor_rules.h"
@@ -63,8 +64,8 @@ bool environment_allows(const polyhead_variant &variant) noexcept {
     return variant.api != POLYHEAD_CPU || cpu_feature_limit().refusal == nullptr;
 }
 
-bool new_enough(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return variant.capability == 0 || (device && device->capability >= variant.capability);
+bool has_capability(const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return variant.capability == 0 || (device && contract::needed_capability(variant.capability).has(device->capability));
 }
 
 bool has_shared_memory(const polyhead_variant &variant, const polyhead_device *device) noexcept {
@@ -72,7 +73,7 @@ bool has_shared_memory(const polyhead_variant &variant, const polyhead_device *d
 }
 
 bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return new_enough(variant, device) && has_shared_memory(variant, device);
+    return has_capability(variant, device) && has_shared_memory(variant, device);
 }
 
 // What address and outer strides of a tensor must be multiples of, in bytes: a load takes as many elements of every tensor.
@@ -138,8 +139,9 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
         char names[128];
         polyhead_cpu_feature_names(missing, names, sizeof names);
         text->append("needs %s", names);
-    } else if (!new_enough(variant, args.device)) {
-        text->append("needs compute capability %d.%d", variant.capability / 10, variant.capability % 10);
+    } else if (!has_capability(variant, args.device)) {
+        const contract::CapabilityNeeded needed = contract::needed_capability(variant.capability);
+        text->append("needs compute capability %d.%d%s", needed.number / 10, needed.number % 10, needed.exact ? " and no other" : "");
     } else if (!has_shared_memory(variant, args.device)) {
         text->append("needs %d bytes of shared memory, of which a block has %lld", variant.shared_bytes,
                      static_cast<long long>(args.device ? args.device->shared_bytes : 0));

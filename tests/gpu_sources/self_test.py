@@ -8,6 +8,7 @@ import check_spirv
 import check_wgsl
 import embedded
 import launches
+import machine_code
 import ptx
 
 LAUNCH = {"f": dict.fromkeys(launches.AXES, 1)}
@@ -119,6 +120,25 @@ def check_ptx_cases(cases):
         {"f": {"registers": 255, "stack_bytes": 16, "spill_stores": 8, "spill_loads": 4, "static_shared_bytes": 384}})
 
 
+# Loops with two products and with three, and one with none around the first.
+SASS = "".join("        /*%04x*/                   %s ;\n" % (16 * i, text) if text[0] != "." else text + ":\n" for i, text in enumerate((
+    ".L_x_1", "FADD R1, R1, R2", ".L_x_2", "HMMA.16816.F32 R4, R8, R10, R4", "NOP", "@P0 BRA `(.L_x_3)", "LDL R7, [R1]", ".L_x_3",
+    "HMMA.16816.F32 R4, R8, R10, R4", "@!P0 BRA `(.L_x_2)", "@P1 BRA `(.L_x_1)", ".L_x_4", "HMMA.16816.F32 R4, R8, R10, R4", "HMMA.16816.F32 R4, R8, R10, R4",
+    "HMMA.16816.F32 R4, R8, R10, R4", "IADD3 R2, R2, R3, RZ", "IADD3 R2, R2, R3, RZ", "@P1 BRA `(.L_x_4)", "EXIT")))
+
+
+def check_machine_code_cases(cases):
+    cases.equal("the shortest loop with products", machine_code.main_loop(SASS), ["HMMA.16816.F32", "NOP", "BRA", "LDL", "HMMA.16816.F32", "BRA"])
+    cases.equal("no loop with products", machine_code.main_loop(SASS.replace("HMMA", "FFMA")), [])
+    good = {"instructions": 9, "products": 2, "warps": 8, "spilled": 96, "spills_in_loop": 0}
+    cases.good("machine code", machine_code.faults_of(good, 4.5))
+    for key, value, named in (("instructions", 10, "5.00 instructions"), ("warps", 4, "4 warps"), ("spilled", 97, "97 bytes"),
+                              ("spills_in_loop", 1, "1 accesses")):
+        cases.bad("machine code: " + key, machine_code.faults_of(dict(good, **{key: value}), 4.5), named)
+    memory, reserved = machine_code.shared_memory()
+    cases.equal("shared memory", (memory[86], sorted(set(machine_code.ARCHITECTURES) - set(memory)), reserved), (99 << 10, [], 1 << 10))
+
+
 def check_metal_cases(cases):
     cases.good("Metal", check_metal.check(METAL, "f32", LAUNCH))
     for what, old, new, named in (
@@ -161,7 +181,7 @@ def check_launch_cases(cases):
 
 def main():
     cases = Cases()
-    for part in (check_ptx_cases, check_metal_cases, check_wgsl_cases, check_spirv_cases, check_launch_cases):
+    for part in (check_ptx_cases, check_machine_code_cases, check_metal_cases, check_wgsl_cases, check_spirv_cases, check_launch_cases):
         try:
             part(cases)
         except RuntimeError as error:

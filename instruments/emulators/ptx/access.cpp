@@ -81,6 +81,9 @@ bool lookup_shared(Warp &warp, const Instruction &instruction, Access &access, i
                              std::to_string(shared.size() - shared.base()) + " bytes" +
                              (shared.base() ? " from " + std::to_string(shared.base()) + " on" : ""));
     }
+    if (shared.touches_barrier(offset, access.bytes)) {
+        return warp.fail(FaultKind::launch, instruction, described(warp, access, lane) + ", where a barrier is");
+    }
     access.host[lane] = shared.data() + offset;
     return true;
 }

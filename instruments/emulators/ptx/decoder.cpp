@@ -291,7 +291,7 @@ bool Decoder::decode(const Statement &statement, Instruction &instruction) {
     } else {
         bool known = false;
         for (auto family : {decode_move, decode_memory, decode_float, decode_integer, decode_compare, decode_convert, decode_bits,
-                            decode_half, decode_async, decode_matrix, decode_warp}) {
+                            decode_half, decode_async, decode_matrix, decode_memory_barrier, decode_warpgroup, decode_warp}) {
             Modifiers copy = modifiers;
             if (family(*this, copy)) {
                 known = true;

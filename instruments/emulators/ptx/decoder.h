@@ -99,6 +99,8 @@ bool decode_move(Decoder &decoder, Modifiers &modifiers);
 bool decode_memory(Decoder &decoder, Modifiers &modifiers);
 bool decode_async(Decoder &decoder, Modifiers &modifiers);
 bool decode_matrix(Decoder &decoder, Modifiers &modifiers);
+bool decode_memory_barrier(Decoder &decoder, Modifiers &modifiers);
+bool decode_warpgroup(Decoder &decoder, Modifiers &modifiers);
 bool decode_warp(Decoder &decoder, Modifiers &modifiers);
 
 } // namespace polyhead::cuda_driver

@@ -61,6 +61,7 @@ void start_warp(Warp &warp, Launch &launch, Block &block, int index) {
     warp.written.assign(static_cast<size_t>(kernel.registers), 0);
     warp.parts.assign(static_cast<size_t>(kernel.registers), PartsWritten{});
     warp.copies.clear();
+    warp.flight = Flight();
     warp.local_memory.assign(kernel.local_bytes * lanes, static_cast<char>(0xff));
     for (const auto &[which, operand] : kernel.specials) {
         for (int lane = 0; lane < lanes; lane++) {
@@ -107,11 +108,32 @@ void note_unpacked(Warp &warp, const Instruction &instruction) {
     }
 }
 
+// Registers of products in flight are nobody's, and what others touch must be fenced before the next product.
+bool note_touched(Warp &warp, const Instruction &instruction) {
+    Flight &flight = warp.flight;
+    const auto touch = [&](const Operand &operand) {
+        const auto id = static_cast<size_t>(std::max(operand.register_id, 0));
+        if (operand.register_id >= 0 && (flight.sums[id] != 0 || flight.operands[id] != 0)) {
+            return warp.fail(FaultKind::launch, instruction, "a register is one of a product of the warpgroup that was not waited for");
+        }
+        flight.touched[id] = flight.touched[id] || operand.register_id >= 0;
+        return true;
+    };
+    return std::all_of(instruction.inputs.begin(), instruction.inputs.end(), touch) &&
+           std::all_of(instruction.outputs.begin(), instruction.outputs.end(), touch);
+}
+
 // Keeps track of which lanes of a register have a value. Returns false when memory or a decision uses a lane without a value.
 bool note_registers(Warp &warp, const Instruction &instruction) {
     const uint32_t mask = warp.active;
     const auto &inputs = instruction.inputs;
     uint32_t valid = mask;
+    if (instruction.reading == Reading::own) {
+        return true;
+    }
+    if (!warp.flight.groups.empty() && !note_touched(warp, instruction)) {
+        return false;
+    }
     if (instruction.reading == Reading::pack || instruction.reading == Reading::unpack) {
         instruction.reading == Reading::pack ? note_packed(warp, instruction) : note_unpacked(warp, instruction);
         return true;
@@ -167,6 +189,9 @@ bool leave(Warp &warp, const Instruction &instruction, uint32_t mask) {
         if (((mask >> lane) & 1u) && !(copies.open.empty() && copies.groups.empty())) {
             return warp.fail(FaultKind::launch, instruction, "a thread leaves, and copies of it are under way that were not waited for");
         }
+    }
+    if (warp.flight.any()) {
+        return warp.fail(FaultKind::launch, instruction, "a thread leaves, and products of its warpgroup were not waited for");
     }
     warp.live &= ~mask;
     for (Path &path : warp.paths) {
@@ -230,7 +255,6 @@ bool merge_paths(Warp &warp) {
 bool run_warp(Warp &warp) {
     Launch &launch = *warp.launch;
     const std::vector<Instruction> &code = launch.kernel->code;
-    warp.barrier = -1;
     while (merge_paths(warp)) {
         Path &path = warp.paths.back();
         const Instruction &instruction = code[static_cast<size_t>(path.pc)];
@@ -263,6 +287,52 @@ bool run_warp(Warp &warp) {
             }
         }
         path.pc++;
+        if (warp.yields) {
+            return true;
+        }
+    }
+    return true;
+}
+
+// Runs all warps until each waits at a barrier of the block or is done. Those that wait at one in memory are tried again.
+bool run_warps(Block &block, std::vector<Warp> &warps) {
+    for (Warp &warp : warps) {
+        warp.yields = true;
+        warp.barrier = -1;
+    }
+    for (bool waits = true; waits;) {
+        waits = false;
+        const uint64_t arrivals = block.shared.arrivals();
+        bool moved = false;
+        Warp *stuck = nullptr;
+        for (Warp &warp : warps) {
+            if (!warp.yields) {
+                continue;
+            }
+            warp.yields = false;
+            if (!run_warp(warp)) {
+                return false;
+            }
+            moved = moved || !warp.yields;
+            waits = waits || warp.yields;
+            stuck = warp.yields ? &warp : stuck;
+        }
+        if (waits && !moved && block.shared.arrivals() == arrivals) {
+            const auto at = static_cast<size_t>(stuck->paths.back().pc - 1);
+            return stuck->fail(FaultKind::launch, stuck->launch->kernel->code[at], "all warps that are not done wait for each other");
+        }
+    }
+    return true;
+}
+
+// The warps of a group do the same products.
+bool check_groups(std::vector<Warp> &warps) {
+    for (Warp &warp : warps) {
+        const Warp &first = warps[static_cast<size_t>(warp.index / warps_of_group * warps_of_group)];
+        if (warp.flight.order != first.flight.order) {
+            return warp.fail(FaultKind::launch, warp.launch->kernel->code.front(),
+                             "the warp did other products of the warpgroup than warp " + std::to_string(first.index));
+        }
     }
     return true;
 }
@@ -319,10 +389,8 @@ bool run_block(Launch &launch, Block &block, std::vector<Warp> &warps) {
         start_warp(warps[index], launch, block, static_cast<int>(index));
     }
     for (bool done = false; !done;) {
-        for (Warp &warp : warps) {
-            if (!run_warp(warp)) {
-                return false;
-            }
+        if (!run_warps(block, warps)) {
+            return false;
         }
         if (!check_barrier(warps, done)) {
             return false;
@@ -332,7 +400,7 @@ bool run_block(Launch &launch, Block &block, std::vector<Warp> &warps) {
         }
         block.shared.pass_barrier();
     }
-    return true;
+    return check_groups(warps);
 }
 
 } // namespace
@@ -344,6 +412,12 @@ bool Warp::fail(FaultKind kind, const Instruction &instruction, const std::strin
     return false;
 }
 
+bool Warp::whole(const Instruction &instruction) {
+    return active == ~0u || fail(FaultKind::launch, instruction,
+                                 "the instruction is one of a whole warp, and only " + std::to_string(__builtin_popcount(active)) +
+                                     " of its threads are here");
+}
+
 bool execute(Launch &launch) {
     const Kernel &kernel = *launch.kernel;
     launch.executed.assign(kernel.code.size(), 0);
@@ -353,7 +427,8 @@ bool execute(Launch &launch) {
     const size_t threads = static_cast<size_t>(launch.block[0]) * launch.block[1] * launch.block[2];
     std::vector<Warp> warps((threads + lanes - 1) / lanes);
     Block block;
-    block.shared.resize(kernel.shared_base, kernel.static_shared + launch.dynamic_shared, kernel.shared_granule);
+    block.shared.resize(kernel.shared_base, kernel.static_shared + launch.dynamic_shared, kernel.shared_granule, kernel.asynchronous,
+                        warps.size());
     for (block.index[2] = 0; block.index[2] < launch.grid[2]; block.index[2]++) {
         for (block.index[1] = 0; block.index[1] < launch.grid[1]; block.index[1]++) {
             for (block.index[0] = 0; block.index[0] < launch.grid[0]; block.index[0]++) {

@@ -82,9 +82,9 @@ private:
     LoadResult one(const Statement &statement) {
         const std::string &text = statement.text;
         if (starts_with(text, ".version")) {
-            const double version = std::atof(text.c_str() + 8);
+            module_.version = std::atof(text.c_str() + 8);
             versioned_ = true;
-            return version >= 1.0 && version < 10.0 ? LoadResult::ok : invalid("the version of PTX is not known: " + text);
+            return module_.version >= 1.0 && module_.version < 10.0 ? LoadResult::ok : invalid("the version of PTX is not known: " + text);
         }
         if (starts_with(text, ".target")) {
             const size_t number = text.find("sm_");
@@ -240,6 +240,11 @@ private:
         }
         at_++;
         const LoadResult result = body(kernel, decoder);
+        const Needs &needs = kernel.needs;
+        if (needs.capability > module_.capability || (needs.exact && !module_.exact) || needs.version > module_.version) {
+            return invalid("the kernel " + kernel.name + " has instructions of sm_" + std::to_string(needs.capability) +
+                           (needs.exact ? "a" : "") + " and PTX " + std::to_string(needs.version).substr(0, 3));
+        }
         if (result == LoadResult::ok) {
             kernel.local_bytes = round_up(kernel.local_bytes, 16);
             module_.kernels[kernel.name] = std::move(kernel);

@@ -5,10 +5,9 @@
 // C and D (16 x 8) number i is in row group + 8 * (i / 2) and column 2 * place + i % 2.
 #include "access.h"
 #include "decoder.h"
+#include "matrices.h"
 #include "numbers.h"
 #include "traffic.h"
-
-#include <cmath>
 
 namespace polyhead::cuda_driver {
 
@@ -41,70 +40,14 @@ template <float (*widen)(uint16_t)> void read_matrices(const Warp &warp, const I
     }
 }
 
-// Products of 16-bit numbers are exact in f32. In which order a device adds them, and how it rounds, is not published. One way: each sum is
-// rounded to nearest, in the order of k.
-void add_in_order(Matrices &m) {
-    for (int k = 0; k < depth; k++) {
-        for (int row = 0; row < rows; row++) {
-            for (int column = 0; column < columns; column++) {
-                m.c[row][column] += m.a[row][k] * m.b[k][column];
-            }
-        }
-    }
-}
-
-float toward_zero(double x) {
-    const float nearest = static_cast<float>(x);
-    return std::fabs(static_cast<double>(nearest)) > std::fabs(x) ? std::nextafter(nearest, 0.0f) : nearest;
-}
-
-// c and some products are moved to the exponent of the largest, cut off below 24 bits, added, and cut off again.
-float truncated_sum(float c, const float *products, int count) {
-    float largest = std::fabs(c), plain = c;
-    for (int i = 0; i < count; i++) {
-        largest = std::fmax(largest, std::fabs(products[i]));
-        plain += products[i];
-    }
-    if (!std::isfinite(plain) || largest == 0) {
-        return plain;
-    }
-    const double unit = std::ldexp(1.0, std::ilogb(largest) - 23);
-    double units = std::trunc(c / unit);
-    for (int i = 0; i < count; i++) {
-        units += std::trunc(products[i] / unit);
-    }
-    return toward_zero(units * unit);
-}
-
-// The other way: the later half of k first, each half at once, truncated.
-void add_truncated(Matrices &m) {
-    constexpr int at_once = 8;
-    for (int row = 0; row < rows; row++) {
-        for (int column = 0; column < columns; column++) {
-            for (int first = depth - at_once; first >= 0; first -= at_once) {
-                float products[at_once];
-                for (int i = 0; i < at_once; i++) {
-                    products[i] = m.a[row][first + i] * m.b[first + i][column];
-                }
-                m.c[row][column] = truncated_sum(m.c[row][column], products, at_once);
-            }
-        }
-    }
-}
-
-bool whole_warp(Warp &warp, const Instruction &instruction) {
-    return warp.active == ~0u || warp.fail(FaultKind::launch, instruction,
-                                           "the instruction is one of a whole warp, and only " +
-                                               std::to_string(__builtin_popcount(warp.active)) + " of its threads are here");
-}
-
 template <float (*widen)(uint16_t)> bool multiply(Warp &warp, const Instruction &instruction) {
-    if (!whole_warp(warp, instruction)) {
+    if (!warp.whole(instruction)) {
         return false;
     }
     Matrices m;
     read_matrices<widen>(warp, instruction, m);
-    warp.launch->truncates ? add_truncated(m) : add_in_order(m);
+    const WarpMatrices all{m.a[0], m.b[0], m.c[0], columns};
+    warp.launch->truncates ? add_truncated(all) : add_in_order(all);
     for (int i = 0; i < sums; i++) {
         float *to = target<float>(warp, instruction.outputs[static_cast<size_t>(i)]);
         for (int lane = 0; lane < lanes; lane++) {
@@ -137,7 +80,7 @@ constexpr int matrix_rows = 8, row_bytes = 16, row_elements = 8;
 
 // Lane 8 * i + r has the address of row r of matrix i. Each lane gets two neighbours of a row, or with .trans of a column.
 bool load_matrices(Warp &warp, const Instruction &instruction) {
-    if (!whole_warp(warp, instruction)) {
+    if (!warp.whole(instruction)) {
         return false;
     }
     const int count = static_cast<int>(instruction.outputs.size()), addresses = count * matrix_rows;
@@ -148,7 +91,7 @@ bool load_matrices(Warp &warp, const Instruction &instruction) {
         const uint32_t reading = addresses == lanes ? ~0u : (1u << addresses) - 1;
         warp.launch->traffic[static_cast<size_t>(instruction.index)] += bank_passes(access.address, reading, row_bytes);
     }
-    uint16_t elements[lanes][row_elements];
+    uint16_t elements[lanes][row_elements] = {};
     for (int lane = 0; lane < addresses; lane++) {
         int other = 0;
         const uint64_t offset = access.address[lane];

@@ -210,6 +210,14 @@ bool decode_warp(Decoder &decoder, Modifiers &modifiers) {
         modifiers.take("uni");
         return decoder.expect(0) || true;
     }
+    if (base == "nanosleep") { // time is nothing here
+        decoder.input(0, Type::b32);
+        decoder.set(do_nothing);
+        return modifiers.take("u32") && decoder.expect(1);
+    }
+    if (base == "fence" && modifiers.take("proxy")) {
+        return false; // decode_memory_barrier() has it
+    }
     if (base == "membar" || base == "fence") { // warps take turns and memory is one: every fence is already there
         const bool known = modifiers.take_one_of({"cta", "gl", "gpu", "sys"}) >= 0;
         modifiers.take_one_of({"sc", "acq_rel"});

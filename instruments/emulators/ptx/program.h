@@ -11,6 +11,7 @@
 namespace polyhead::cuda_driver {
 
 constexpr int lanes = 32; // of a warp
+constexpr int warps_of_group = 4;
 
 struct Warp;
 struct Instruction;
@@ -61,8 +62,8 @@ enum BarrierResult { barrier_popc, barrier_and, barrier_or };
 
 // What happens to a register that was never written. Compilers let arithmetic read it where the result is not used, so it spreads;
 // memory and decisions must not see it. A selection spreads only what it takes, a shuffle what comes from the other lane, and a part that
-// is unpacked what was packed there.
-enum class Reading : uint8_t { spread, select, shuffle, pack, unpack, strict };
+// is unpacked what was packed there. own: the instruction looks itself.
+enum class Reading : uint8_t { spread, select, shuffle, pack, unpack, strict, own };
 
 struct Instruction {
     Execute execute = nullptr;
@@ -95,6 +96,19 @@ struct Variable {
     uint64_t address = 0; // on the device; a kernel that names it reads it from here at load time
 };
 
+// What the target and the version of a module must be for some instructions (PTX ISA, "Target ISA Notes").
+struct Needs {
+    int capability = 0;
+    bool exact = false; // sm_90a
+    double version = 0;
+
+    void at_least(const Needs &other) {
+        capability = capability < other.capability ? other.capability : capability;
+        exact = exact || other.exact;
+        version = version < other.version ? other.version : version;
+    }
+};
+
 struct Kernel {
     std::string name;
     std::vector<Instruction> code;
@@ -108,13 +122,16 @@ struct Kernel {
     std::string dynamic_name;                      // of the shared memory whose size a launch gives
     size_t static_shared = 0, local_bytes = 0;
     int shared_granule = 4;                                          // the smallest access to shared memory, in bytes
+    bool asynchronous = false;                                       // barriers in memory, or products of a warpgroup
     int required_block[3] = {0, 0, 0}, largest_block[3] = {0, 0, 0}; // .reqntid, .maxntid; 0: not given
+    Needs needs;
     std::string unknown; // the sentence about the first instruction that this interpreter does not know
 };
 
 struct Module {
     int capability = 0; // 80 for .target sm_80
     bool exact = false; // .target sm_90a: no other capability runs it
+    double version = 0;
     std::map<std::string, Kernel> kernels;
     std::map<std::string, Variable> variables;
 };

@@ -60,6 +60,27 @@ struct Copies {
     std::deque<std::vector<Copy>> groups;
 };
 
+// Products of a warpgroup (wgmma) that this warp has not waited for. Its part of them are 16 rows. Empty before the first fence.
+struct Flight {
+    struct Read { // of shared memory
+        size_t offset = 0;
+        int bytes = 0;
+    };
+    struct Group {
+        std::vector<Operand> registers; // that it reads or writes
+        std::vector<Read> reads;
+    };
+    std::vector<Group> groups;            // the last is not committed
+    uint64_t finished = 0;                // groups
+    std::vector<uint64_t> sums, operands; // by register: the last group that writes it, that reads it; 0: none
+    std::vector<bool> touched;            // by register: by another instruction since the last fence
+    std::vector<char> results;            // the registers, as they will be
+    uint64_t order = 0;                   // what the warp did, in a number: all warps of a group do the same
+
+    bool any() const { return groups.size() > 1 || (!groups.empty() && !groups.back().registers.empty()); }
+    uint64_t open() const { return finished + groups.size(); } // the number of the group that is not committed
+};
+
 using PartsWritten = std::array<uint32_t, 4>;
 
 struct Warp {
@@ -78,9 +99,13 @@ struct Warp {
     std::vector<PartsWritten> parts; // per register that was packed: the lanes of which each part has one
     std::vector<char> local_memory;  // lane after lane
     std::vector<Copies> copies;      // of each lane; none before the first copy
+    Flight flight;
+    bool yields = false;             // it waits for others at a barrier in memory
     std::vector<char> register_room; // behind `registers`, which is aligned
 
     bool fail(FaultKind kind, const Instruction &instruction, const std::string &what);
+    // False, with a sentence, where only some threads are at an instruction of all of them.
+    bool whole(const Instruction &instruction);
     void activate(uint32_t mask) {
         if (mask != active) {
             active = mask;

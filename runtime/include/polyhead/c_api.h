@@ -104,6 +104,9 @@ typedef struct polyhead_scratch {
     polyhead_scratch_term terms[POLYHEAD_MAX_SCRATCH_TERMS];
 } polyhead_scratch;
 
+/* Added to polyhead_variant.capability: no device of another capability runs the code. */
+#define POLYHEAD_EXACT_CAPABILITY 0x10000
+
 /* One compiled function and its facts. */
 typedef struct polyhead_variant {
     const char *name;                     /* symbol, unique in a program */
@@ -112,7 +115,8 @@ typedef struct polyhead_variant {
     int (*entry)(void **argv);            /* Halide's argv convention */
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
-    int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */
+    int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0. Newer devices run
+                                             the code, too, but not with POLYHEAD_EXACT_CAPABILITY added */
     int32_t shared_bytes;                 /* shared memory of a block on the device, at most; 0 on a CPU */
     int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes, for tensors
                                              of another dtype than the problem's of as many elements; 0 = any */

@@ -1,0 +1,205 @@
+// The frame "group tiles": warp tiles whose scores and acc are made by products of four warps, which are under way while the warps compute
+// the softmax.
+//
+// Such a product reads key, value and query in shared memory, so there are no fragments to load. In whole chunks the scores of a chunk and
+// the product of the probs of the chunk before are issued together: the softmax begins when the scores are there, and acc is waited for
+// where it is needed, behind all powers of 2. Before the first chunk there are probs and values of 0.
+#include "warp_tiles_builder.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::min;
+using Halide::RDom;
+
+namespace {
+
+// What of a chunk is computed: scores and probs beside acc of the one before; acc of the last; all of a chunk of which some rows do not see
+// some keys.
+enum class Part { whole, last, masked };
+
+class GroupTilesBuilder : public WarpTilesBuilder {
+public:
+    using WarpTilesBuilder::WarpTilesBuilder;
+
+protected:
+    void define_memory() override {
+        memory_(thread()) = device_call("shared_memory", {bytes_.all()});
+        base_ = own(memory_);
+        add(&s_.before, memory_);
+    }
+
+    void divide_chunks() override {
+        if (!all_masked_) {
+            part_ = Part::whole;
+            add_chunk("whole_", f_.inputs().seq_len_kv / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
+            part_ = Part::last;
+            add_chunk("last_", 1, 1, whole_end_(s_.qt, s_.b) + c_, false);
+        }
+        part_ = Part::masked;
+        add_masked_chunks();
+    }
+
+    void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) override {
+        Func ready = func(kind, "ready");
+        ready(vars({}, true)) = all_here(c_ * 0);
+        add(&chunk->stages, ready);
+        const Expr is_ready = ready(at({}, true)), next = number + 1;
+        const Expr is_sent = part_ == Part::whole  ? send(kind, next, number, is_ready, chunk)
+                             : part_ == Part::last ? send(kind, Expr(), number, is_ready, chunk)
+                                                   : send(kind, next, next, is_ready, chunk);
+        chunk->acc = func(kind, "acc");
+        if (part_ == Part::last) {
+            chunk->acc(vars({}, true)) = device_call("group_wait", {0}, acc_products(number + k_.chunks - 1, fenced(is_sent)));
+            add(&chunk->stages, chunk->acc);
+            return;
+        }
+        const Expr scores = score_products(number, fenced(is_sent));
+        chunk->scores = func(kind, "scores");
+        chunk->scores(vars({}, true)) = part_ == Part::whole ? device_call("group_wait", {1}, acc_products(number + k_.chunks - 1, scores))
+                                                             : device_call("group_wait", {0}, scores);
+        add(&chunk->stages, chunk->scores);
+        Func logits = func(kind, "logits");
+        chunk->scored = chunk->scores;
+        const Func probs_ready = define_softmax(kind, number, logits, chunk);
+        if (part_ == Part::masked) {
+            define_lost(kind, value_place(number) + is_ready, chunk);
+        }
+        const Func row_sums = define_row_sums(kind, probs_ready(at({}, true)), chunk);
+        Expr summed = row_sums(at({}, true));
+        if (part_ == Part::masked) {
+            summed = device_call("group_wait", {0}, acc_products(number, fenced(summed + min(chunk->lost(at({}, true)), 0))));
+        }
+        chunk->acc(vars({}, true)) = summed;
+        add(&chunk->stages, chunk->acc);
+        if (part_ == Part::masked) {
+            define_mended(kind, number, logits, chunk);
+        }
+    }
+
+    // Values of 0 in the place of the chunk before the first.
+    Func first_values() override {
+        if (all_masked_) {
+            return WarpTilesBuilder::first_values();
+        }
+        return copies(
+            "first_value_copy", k_.keys, dv_, base_ + value_place(k_.chunks - 1), 0, false, [](const Expr &) { return Expr(0); },
+            [this](const Expr &d, const Expr &row) {
+                const KeySource &keys = f_.inputs().keys;
+                return keys.stored_value(d, keys.existing_row(row), kv_head(), s_.b);
+            });
+    }
+
+    Expr more_start() const override {
+        Expr token = 0;
+        for (int word = 0; !all_masked_ && word < key_steps() * k_.product->words_of_a(); word++) {
+            token = token + device_call("set_word", {s_.registers.probs + word, Halide::cast<uint32_t>(0)});
+        }
+        return token;
+    }
+
+    void number_registers() override {
+        WarpTilesBuilder::number_registers();
+        factor_ = s_.registers.unit + 1;
+    }
+
+    Expr all_here(const Expr &after) const override { // and what they brought is there for the products
+        return device_call("barrier", {}, device_call("fence_products", {}, device_call("wait", {0}, after)));
+    }
+
+    // Where acc is under way, its factors are kept until it is there.
+    void define_raised(const std::string &kind, const Func &largest, WarpChunk *chunk) override {
+        if (part_ != Part::whole) {
+            WarpTilesBuilder::define_raised(kind, largest, chunk);
+            return;
+        }
+        const int first = s_.registers.reference;
+        chunk->raised = func(kind, "raised");
+        chunk->raised(vars({}, true)) =
+            device_call(f_.softmax().has_integer_references() ? "raise_references" : "raise_natural_references",
+                        {first, first + 1, factor_, factor_ + 1, largest(at({0, 0}, true)), largest(at({1, 0}, true))});
+        add(&chunk->stages, chunk->raised);
+    }
+
+    // The words of probs and acc belong to the products of the chunk before until all powers have been computed.
+    Expr registers_free(const std::string &kind, const Func &probs, WarpChunk *chunk) override {
+        if (part_ != Part::whole) {
+            return 0;
+        }
+        Func bits = func(kind, "bits_of_probs"), free = func(kind, "acc_before");
+        const RDom all(0, 4, 0, score_columns(), kind + "powers");
+        bits(vars({}, true)) = 0;
+        bits(vars({}, true)) = bits(at({}, true)) | Halide::reinterpret<int32_t>(probs(at({all.x, all.y, 0}, true)));
+        chunk->stages.push_back({bits, {}, {all.x, all.y}});
+        free(vars({}, true)) =
+            device_call("scale", {acc_slot(0, 0), s_.columns_of_acc() * k_.product->sums_of_lane(), factor_, factor_ + 1},
+                        device_call("group_wait_behind", {0, bits(at({}, true))}));
+        add(&chunk->stages, free);
+        return free(at({}, true));
+    }
+
+    Expr made_all_finite(const Expr &any) const override { return any + device_call("fence_products", {}, any); }
+
+private:
+    Part part_ = Part::masked;
+    int factor_ = 0; // registers: what acc is multiplied by when it is there, for each row
+
+    // Copies of key and value of these chunks (undefined: none), sent together after `after`.
+    Expr send(const std::string &kind, const Expr &of_keys, const Expr &of_values, const Expr &after, WarpChunk *chunk) {
+        Func sent = func(kind, "sent");
+        Expr copied = 0;
+        const auto add_copies = [&](const Func &copy, int count) {
+            add(&chunk->stages, copy, {{n_, count}});
+            copied = copied + sum_of(copy, count, true);
+        };
+        if (of_keys.defined()) {
+            add_copies(copy_keys(kind, of_keys, after, true), copies_of(k_.keys, d_));
+        }
+        if (of_values.defined()) {
+            add_copies(copy_values(kind, of_values, after, true), copies_of(k_.keys, dv_));
+        }
+        sent(vars({}, true)) = device_call("commit", {}, copied);
+        add(&chunk->stages, sent);
+        return sent(at({}, true));
+    }
+
+    static Expr fenced(const Expr &after) { return device_call("group_fence", {}, after); }
+
+    // scores = query . key, both along head_dim. A step of a product is 32 bytes of a row; a panel has 4.
+    Expr score_products(const Expr &number, Expr after) const {
+        const Product &product = *k_.group_product;
+        const int bytes_of_step = product.k * 2, of_panel = row_bytes / bytes_of_step;
+        const Expr query = descriptor(base_ + s_.w / warps_of_group() * (product.m * row_bytes)),
+                   key = descriptor(base_ + key_place(number));
+        for (int step = 0; step < steps(); step++) {
+            const int panel = step / of_panel, further = step % of_panel * bytes_of_step;
+            const GroupOperands operands{query + descriptor_step(panel * k_.rows() * row_bytes + further),
+                                         key + descriptor_step(panel * k_.keys * row_bytes + further), true, false};
+            after = group_product(product, s_.registers.scores, k_.keys, operands, step == 0, after);
+        }
+        return device_call("group_commit", {}, after);
+    }
+
+    // acc += probs . value, as it lies in memory: a row is a key, and the next 64 entries of all keys are a panel further.
+    Expr acc_products(const Expr &number, Expr after) const {
+        const Product &product = *k_.group_product;
+        const Expr value = descriptor(base_ + value_place(number), k_.keys * row_bytes);
+        for (int step = 0; step < key_steps(); step++) {
+            const GroupOperands operands{s_.registers.probs + step * product.words_of_a(),
+                                         value + descriptor_step(step * product.k * row_bytes), false, true};
+            after = group_product(product, s_.registers.acc, dv_, operands, false, after);
+        }
+        return device_call("group_commit", {}, after);
+    }
+
+    int warps_of_group() const { return k_.group_product->holders() / k_.lanes; }
+};
+
+} // namespace
+
+void build_group_tiles(const AttentionFormulas &formulas, WarpTilesStages *stages) {
+    GroupTilesBuilder(formulas, stages).build();
+}
+
+} // namespace polyhead::gen

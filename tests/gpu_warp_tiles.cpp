@@ -39,7 +39,7 @@ void choose_modifiers(Problem *p, Random &random) {
 
 Problem warp_problem(int number, Random &random) {
     const int heads = random.pick(std::vector<int>{1, 2, 4});
-    const std::vector<int> dims = {64, 64, 128, 16, 32, 48, 80, 96};
+    const std::vector<int> dims = {64, 64, 128, 16, 32, 48, 80, 96, 8, 24, 40, 120};
     Problem p = sdpa_problem(heads, random.pick(dims), random.pick(std::vector<int>{heads, 1}));
     p.head_dim_v = random.chance(70) ? p.head_dim : random.pick(dims);
     p.dtype = number % 2 == 0 ? POLYHEAD_F16 : POLYHEAD_BF16;
@@ -70,7 +70,7 @@ std::vector<Shape> shapes_of(const Problem &p, uint64_t seed) {
         shape.poison = random.chance(70);
         shape.poison_key = random.chance(30) ? random.below(shape.seq_len_kv) : -1;
         shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
-        shape.softmax_scale = random.chance(25) ? std::optional<float>(random.chance(50) ? -0.2f : 0.4f) : std::nullopt;
+        shape.softmax_scale = random.chance(25) ? std::optional<float>(random.pick(std::vector<float>{-0.2f, 0.4f, 0.0f})) : std::nullopt;
         shape.values = random.pick(std::vector<Values>{Values::normal, Values::peaked});
         shapes.push_back(shape);
     }
@@ -78,6 +78,37 @@ std::vector<Shape> shapes_of(const Problem &p, uint64_t seed) {
 }
 
 } // namespace
+
+TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits") {
+    REQUIRE(TestDevice::get().raw() != nullptr);
+    if (TestDevice::get().api() != Api::cuda) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    const std::vector<const char *> tilings = {"", " thread_rows=1", " row_groups=2", " row_groups=2 thread_rows=1"};
+    for (const int causal : {POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT}) {
+        Problem p = sdpa_problem(2, 64);
+        p.dtype = POLYHEAD_F16;
+        p.causal = causal;
+        p.kv_lengths = 1;
+        Shape shape = plain_shape(p, 1, 150, 200, 7);
+        shape.lengths = {133};
+        shape.values = Values::peaked;
+        std::vector<float> first;
+        for (size_t i = 0; i < tilings.size(); i++) {
+            const std::string tiling = std::string("frame=warp_tiles") + tilings[i];
+            const CompiledKernel compiled(p, {target, tiling, "gpu_warp_rows_" + std::to_string(causal) + std::to_string(i)});
+            REQUIRE(compiled.error() == "");
+            const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, TestDevice::get().raw());
+            Inputs inputs(p, shape);
+            INFO(tiling);
+            REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
+            const std::vector<float> out = inputs.out();
+            first = first.empty() ? out : first;
+            CHECK(std::memcmp(out.data(), first.data(), out.size() * sizeof(float)) == 0);
+        }
+    }
+}
 
 TEST_CASE("gpu warp tiles: features over lengths around the borders of tiles") {
     INFO(TestDevice::get().error());

@@ -12,7 +12,7 @@ public:
     const char *name() const override { return "warp_tiles"; }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const WarpTilesBlocking blocking{t.row_groups, t.thread_rows, t.kv_tile, machine.warp_product(formulas.problem().dtype),
+        const WarpTilesBlocking blocking{t.row_groups,   t.thread_rows, t.kv_tile, machine.warp_product(formulas.problem().dtype),
                                          machine.warp(), t.kv_chunks};
         return std::make_shared<WarpTilesStages>(warp_tiles_frame(formulas, blocking));
     }

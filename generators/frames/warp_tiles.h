@@ -45,7 +45,7 @@ struct WarpChunk {
     Halide::Func scores, key_fragments, query_fragments, acc, value_fragments; // query_fragments: undefined where they are kept
     Halide::Func scored;                                                       // what comes before scores are read
     Halide::Func raised;                                                       // references are those of the chunk
-    Halide::Func lost, mended; // of masked chunks: 1 where values are not finite; acc has them
+    Halide::Func lost, mended;                                 // of masked chunks: 1 where values are not finite; acc has them
     Halide::RVar scores_of_pair, scores_of_steps, acc_of_pair; // the loops in which fragments are loaded
 };
 
@@ -58,9 +58,9 @@ struct WarpTilesStages : AttentionStages {
     // Query with its sign changed, where the unit of scores is negative: its loops over pieces, and the one that runs once or not at all.
     Halide::Func query_signed;
     Halide::RVar signed_piece, signed_once;
-    Halide::Func acc{"acc"};                // (lane, w, qt, h, b): 0; its updates are the loops
+    Halide::Func acc{"acc"}; // (lane, w, qt, h, b): 0; its updates are the loops
     std::vector<WarpChunk> chunks;
-    Halide::RDom written;              // (column of two, row of two, 8 columns, tile of the warp, lane, warp, tile)
+    Halide::RDom written; // (column of two, row of two, 8 columns, tile of the warp, lane, warp, tile)
     // Later rows see more keys: tiles are taken from the last one on, for all heads at once, so that the blocks that begin last are short.
     bool last_tile_first;
     std::vector<Halide::Func> of_tile; // (qt, b)
@@ -76,6 +76,7 @@ struct WarpTilesStages : AttentionStages {
         int probs = 0, key = 0, value = 0, ones = 0, query = 0;
     } registers;
     bool keeps_query, sums_exactly; // the fragments of query; the sums of rows before probs are rounded
+    int padded_head_dim_v() const { return (head_dim_v + blocking.product->k - 1) / blocking.product->k * blocking.product->k; }
     int sum_column() const; // of acc, in eights: behind those of out
     int columns_of_acc() const { return sum_column() + (sums_exactly ? 2 : 1); }
     // Where the sum of a row is, of rounded probs, and of exact ones.

@@ -22,7 +22,8 @@ namespace {
 
 constexpr int lanes = 32, rows = 16, columns = 8, depth = 16, row_bytes = 32, bytes_of_a = rows * row_bytes;
 
-// out = -2 * a * b, its first 8 rows divided by 4, in one block, whose warp copies both into shared memory. b lies as columns x depth. Columns from `present` on are not read.
+// out = -2 * a * b, its first 8 rows divided by 4, in one block, whose warp copies both into shared memory. b lies as columns x depth.
+// Columns from `present` on are not read.
 struct Product {
     const gen::Product *product;
     Halide::ImageParam a{Halide::UInt(16), 2, "a"}, b{Halide::UInt(16), 2, "b"};

@@ -36,7 +36,7 @@ inline void choose_modifiers(Problem *p, Random &random) {
 
 inline Problem warp_problem(int number, Random &random) {
     const int heads = random.pick(std::vector<int>{1, 2, 4});
-    const std::vector<int> dims = {64, 64, 128, 16, 32, 48, 80, 96};
+    const std::vector<int> dims = {64, 64, 128, 16, 32, 48, 80, 96, 8, 24, 40, 120};
     Problem p = sdpa_problem(heads, random.pick(dims), random.pick(std::vector<int>{heads, 1}));
     p.head_dim_v = random.chance(70) ? p.head_dim : random.pick(dims);
     p.dtype = number % 2 == 0 ? POLYHEAD_F16 : POLYHEAD_BF16;
@@ -67,7 +67,7 @@ inline std::vector<Shape> shapes_of(const Problem &p, uint64_t seed) {
         shape.poison = random.chance(70);
         shape.poison_key = random.chance(30) ? random.below(shape.seq_len_kv) : -1;
         shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
-        shape.softmax_scale = random.chance(25) ? std::optional<float>(random.chance(50) ? -0.2f : 0.4f) : std::nullopt;
+        shape.softmax_scale = random.chance(25) ? std::optional<float>(random.pick(std::vector<float>{-0.2f, 0.4f, 0.0f})) : std::nullopt;
         shape.values = random.pick(std::vector<Values>{Values::normal, Values::peaked});
         shapes.push_back(shape);
     }

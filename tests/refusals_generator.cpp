@@ -13,6 +13,7 @@
 #include "compile/compiler_warnings.h"
 #include "compile/device_code.h"
 #include "compile/kernel_generator.h"
+#include "machines/machines.h"
 #include "plan/knob_rules.h"
 #include "plan/target.h"
 #include "plan/text.h"
@@ -236,7 +237,7 @@ TEST_CASE("generator: kernels for devices have a variant for few queries over sp
     CHECK(frames(cuda) == "thread_rows 0 thread_rows 0");
 }
 
-TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multiply, where their rows are whole matrices") {
+TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multiply, where their rows are whole copies") {
     const auto warps = [](const Problem &p, const char *target) {
         std::string error;
         int count = 0;
@@ -247,10 +248,10 @@ TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multipl
     };
     const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     for (const int32_t dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
-        for (const int head_dim : {16, 64, 128, 40, 144}) {
+        for (const int head_dim : {16, 64, 128, 40, 36, 144}) {
             Problem p = sdpa_problem(8, head_dim, 2);
             p.dtype = dtype;
-            CHECK(warps(p, cuda) == (head_dim % 16 == 0 && head_dim <= 128));
+            CHECK(warps(p, cuda) == (head_dim % 8 == 0 && head_dim <= 128));
             CHECK(warps(p, "x86-64-linux-cuda-cuda_capability_75") == 0);
         }
     }
@@ -259,6 +260,20 @@ TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multipl
     rotated.rope = POLYHEAD_ROPE_INTERLEAVED;
     CHECK(warps(rotated, cuda) == 0);
     CHECK(warps(sdpa_problem(8, 64, 2), cuda) == 0);
+}
+
+TEST_CASE("generator: two blocks of warp tiles fit into a multiprocessor of every device") {
+    for (const int head_dim : {64, 128}) {
+        Problem p = sdpa_problem(8, head_dim);
+        p.dtype = POLYHEAD_F16;
+        std::string error;
+        const auto plans = gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, "frame=warp_tiles", &error);
+        REQUIRE(plans.size() == 1);
+        CHECK(plans[0].tiling.kv_chunks == (head_dim == 64 ? 2 : 1));
+    }
+    const gen::Machine machine = gen::machine_for(gen::device_of(POLYHEAD_CUDA), 80); // its code runs on those of 100 KB, too
+    CHECK(machine.blocks_at_once(48 << 10) == 2);
+    CHECK(machine.blocks_at_once(64 << 10) == 1);
 }
 
 TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
@@ -270,7 +285,8 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
         return error;
     };
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=24"), {"kv_tile 24 is not a multiple", "16 keys of a product of a warp"});
-    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4 kv_chunks=2"), {"163840 bytes of shared memory", "at most 101376"});
+    check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=256 thread_rows=4 kv_chunks=2"),
+                   {"163840 bytes of shared memory", "at most 101376"});
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=128 thread_rows=4 row_groups=1"), {"384 registers", "at most 256"});
     check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
 }

@@ -84,7 +84,8 @@ protected:
             return WarpTilesBuilder::first_values();
         }
         return copies(
-            "first_value_copy", k_.keys, dv_, base_ + value_place(k_.chunks - 1), 0, false, [](const Expr &) { return Expr(0); },
+            "first_value_copy", k_.keys, f_.problem().head_dim_v, base_ + value_place(k_.chunks - 1), 0, false,
+            [](const Expr &) { return Expr(0); },
             [this](const Expr &d, const Expr &row) {
                 const KeySource &keys = f_.inputs().keys;
                 return keys.stored_value(d, keys.existing_row(row), kv_head(), s_.b);

@@ -1,4 +1,6 @@
 // The frame "warp tiles": the tile of a block, its chunks, and how rows end.
+#include <limits>
+
 #include "warp_tiles_builder.h"
 
 namespace polyhead::gen {
@@ -63,10 +65,15 @@ void WarpTilesBuilder::define_memory() {
 Func WarpTilesBuilder::copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
                               const std::function<Expr(Expr)> &bytes, const Element &element) {
     Func f(name);
-    const int pieces = rows * (head_dim / piece);
+    const int of_row = padded(head_dim) / piece, pieces = rows * of_row;
     const Expr number = own_piece(n_), own = pieces % k_.threads() == 0 ? number : min(number, pieces - 1);
-    const Expr row = own / (head_dim / piece), x = own % (head_dim / piece);
-    f(vars({n_}, of_chunk)) = device_call("copy", {to + place_of(row, x, rows) + after, element(x * piece, row), bytes(row)});
+    const Expr row = own / of_row, x = own % of_row;
+    Expr from = x * piece, read = bytes(row);
+    if (of_row > head_dim / piece) {
+        read = select(from < head_dim, read, 0);
+        from = min(from, head_dim - piece);
+    }
+    f(vars({n_}, of_chunk)) = device_call("copy", {to + place_of(row, x, rows) + after, element(from, row), read});
     return f;
 }
 
@@ -79,12 +86,12 @@ Func WarpTilesBuilder::copy_chunk(const std::string &name, int head_dim, const E
 }
 
 Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {
-    return copy_chunk(kind + "key_copy", d_, key_place(chunk), chunk, after, of_chunk, false,
+    return copy_chunk(kind + "key_copy", f_.problem().head_dim, key_place(chunk), chunk, after, of_chunk, false,
                       [keys = f_.inputs().keys](auto... at) { return keys.stored_key(at...); });
 }
 
 Func WarpTilesBuilder::copy_values(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk, bool exist) {
-    return copy_chunk(kind + "value_copy", dv_, value_place(chunk), chunk, after, of_chunk, exist,
+    return copy_chunk(kind + "value_copy", s_.head_dim_v, value_place(chunk), chunk, after, of_chunk, exist,
                       [keys = f_.inputs().keys](auto... at) { return keys.stored_value(at...); });
 }
 
@@ -92,7 +99,7 @@ void WarpTilesBuilder::define_start() {
     const AttentionInputs &in = f_.inputs();
     const WarpTilesStages::Registers &r = s_.registers;
     Func query_copy = copies(
-        "query_copy", k_.rows(), d_, base_, 0, false, [](const Expr &) { return Expr(16); },
+        "query_copy", k_.rows(), f_.problem().head_dim, base_, 0, false, [](const Expr &) { return Expr(16); },
         [&](const Expr &d, const Expr &row) { return in.stored_query(d, query_of(row), s_.h, s_.b); });
     const Expr chunk = first_chunk_(s_.qt, s_.b);
     Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = first_values();
@@ -107,7 +114,9 @@ void WarpTilesBuilder::define_start() {
     Func start("start"), start_rows("start_rows");
     Expr token = device_call("commit", {}, copied);
     const Expr factor = f_.operands().query_factor();
-    token = token + device_call("set", {r.unit, scores_keep_order() ? Halide::abs(factor) : factor}) +
+    // Excluded scores are -inf, times 0 NaN: so 0 is the least number, with which no score becomes as much as 10^-6.
+    const float least = std::numeric_limits<float>::denorm_min();
+    token = token + device_call("set", {r.unit, scores_keep_order() ? select(factor == 0.0f, least, Halide::abs(factor)) : factor}) +
             device_call("zero", {r.acc, r.scores - r.acc}) + more_start();
     for (int i = 0; i < k_.product->words_of_b(); i++) {
         token = token + device_call("set_word", {r.ones + i, two_ones()});
@@ -239,7 +248,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
 }
 
 int WarpTilesStages::sum_column() const {
-    return head_dim_v / WarpTilesBuilder::piece;
+    return padded_head_dim_v() / WarpTilesBuilder::piece;
 }
 
 Expr WarpTilesStages::sum_slot(const Expr &q2, const Expr &mt, bool exactly) const {

@@ -77,7 +77,8 @@ struct WarpTilesStages : AttentionStages {
         int probs = 0, key = 0, value = 0, ones = 0, query = 0;
     } registers;
     bool keeps_query, sums_exactly; // the fragments of query; the sums of rows before probs are rounded
-    int sum_column() const;         // of acc, in eights: behind those of out
+    int padded_head_dim_v() const { return (head_dim_v + blocking.product->k - 1) / blocking.product->k * blocking.product->k; }
+    int sum_column() const; // of acc, in eights: behind those of out
     int columns_of_acc() const { return sum_column() + (sums_exactly ? 2 : 1); }
     // Where the sum of a row is, of rounded probs, and of exact ones.
     Halide::Expr sum_slot(const Halide::Expr &q2, const Halide::Expr &mt, bool exactly) const;

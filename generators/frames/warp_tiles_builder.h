@@ -17,7 +17,7 @@ public:
     using Var = Halide::Var;
 
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
-        : f_(formulas), s_(*stages), k_(stages->blocking), d_(formulas.problem().head_dim), dv_(formulas.problem().head_dim_v),
+        : f_(formulas), s_(*stages), k_(stages->blocking), d_(padded(formulas.problem().head_dim)), dv_(stages->padded_head_dim_v()),
           bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_, stages->blocking.chunks)) {}
     virtual ~WarpTilesBuilder() = default;
 
@@ -30,7 +30,7 @@ protected:
     const AttentionFormulas &f_;
     WarpTilesStages &s_;
     const WarpTilesBlocking &k_;
-    int d_, dv_;
+    int d_, dv_; // padded: whole steps of products
     WarpTilesBytes bytes_;
     bool all_masked_ = false; // no chunk is seen as a whole
     Var i_{"i"}, nt_{"nt"}, mt_{"mt"}, q2_{"q2"}, word_{"word"}, kt_{"kt"}, n_{"n"}, c_{"c"};
@@ -38,6 +38,7 @@ protected:
     Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
     Expr start_, base_;
 
+    int padded(int head_dim) const { return (head_dim + depth() - 1) / depth() * depth(); }
     int depth() const { return k_.product->k; }
     int steps() const { return d_ / depth(); }
     int key_steps() const { return k_.keys / depth(); }
@@ -83,8 +84,8 @@ protected:
 
     virtual void define_memory();
 
-    // Copies of a tile of rows, shared out to the threads: token (n, [c,] thread). The last piece is copied several times where they do not
-    // come out even.
+    // Copies of a tile of rows, shared out to the threads: token (n, [c,] thread). What pads a row of head_dim entries is 0. The last piece
+    // is copied several times where they do not come out even.
     using Element = std::function<Expr(const Expr &d, const Expr &row)>;
     Func copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
                 const std::function<Expr(Expr)> &bytes, const Element &element);

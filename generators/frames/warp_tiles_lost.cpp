@@ -31,8 +31,7 @@ void WarpTilesBuilder::define_lost(const std::string &kind, const Expr &values, 
     add(&chunk->stages, chunk->lost);
 }
 
-// Adds the values that were made 0, for the rows that see them. Nothing here chooses by the value of a Func: Halide would forget how many
-// chunks there are, and run the loop over them as often as any tile may.
+// Adds the values that were made 0, for the rows that see them.
 void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number, const Func &logits, WarpChunk *chunk) {
     constexpr int bits = 32;
     const int sums = k_.product->sums_of_lane(), words = (k_.keys + bits - 1) / bits;
@@ -56,8 +55,8 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
             const KeySource &source = f_.inputs().keys;
             return source.stored_value(s_.lane % 4 * 2, source.existing_row(key), kv_head(), s_.b);
         };
-        token = token +
-                mended(*k_.product, {acc_slot(mt, 0), s_.sum_column() * sums, value(first), value(first + 1), count, of_row(0), of_row(1)});
+        token = token + mended(*k_.product, {acc_slot(mt, 0), s_.head_dim_v / piece * sums, value(first), value(first + 1), count,
+                                             of_row(0), of_row(1)});
     }
     chunk->mended = func(kind, "mended");
     chunk->mended(vars({}, true)) = token;

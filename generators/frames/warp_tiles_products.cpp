@@ -1,4 +1,6 @@
 // Warp tiles: scores, softmax and products of a chunk.
+#include <limits>
+
 #include "warp_tiles_builder.h"
 
 namespace polyhead::gen {
@@ -37,7 +39,8 @@ void WarpTilesBuilder::define_scores(const std::string &kind, const Expr &keys, 
     chunk->scores_of_steps = d[3];
 }
 
-// The logit of register i of 8 keys nt, from the scores in natural registers.
+// The logit of register i of 8 keys nt, from the scores in natural registers. Where scores keep their order it is not in its unit yet: that
+// is part of the difference to the reference, one instruction of whole and of masked chunks. So a row has the same bits in any tile.
 void WarpTilesBuilder::define_logits(Func logits, const Expr &number, const Func &scores, const Func &unit, bool masked) {
     const Expr key = score_key(number), existing_key = min(key, f_.inputs().seq_len_kv - 1), q = query_of(half_row(i_ / 2, mt_));
     Exprs pairs;
@@ -45,8 +48,11 @@ void WarpTilesBuilder::define_logits(Func logits, const Expr &number, const Func
         pairs.push_back(tensor.at(existing_key, q, s_.h, s_.b));
     }
     const Row row = s_.row_bounds.at({i_ / 2, mt_, s_.lane, s_.w, s_.qt, s_.b}, q);
-    const Exprs here = at({i_, nt_, mt_}, true);
-    logits(vars({i_, nt_, mt_}, true)) = f_.logits().logit(scores(here) * unit(at({}, true)), row, key, s_.h, s_.b, pairs, masked);
+    const auto logit = [&](const Expr &score) { return f_.logits().logit(score, row, key, s_.h, s_.b, pairs, masked); };
+    const Expr score = scores(at({i_, nt_, mt_}, true));
+    logits(vars({i_, nt_, mt_}, true)) = scores_keep_order()
+                                             ? Halide::select(Logits::excluded(logit(0.0f)), -std::numeric_limits<float>::infinity(), score)
+                                             : logit(score * unit(at({}, true)));
 }
 
 // References, probs and what acc is multiplied by. Returns what says that all of it is in registers.
@@ -61,9 +67,7 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     add(&chunk->stages, unit);
     scores(vars({i_, nt_, mt_}, true)) = device_call("get", {r.scores + (mt_ * columns + nt_) * k_.product->sums_of_lane() + i_}, after);
     define_logits(logits, number, scores, unit, chunk->masked);
-    // Whole chunks have the maximum of their scores: logits are then part of the difference to the reference, one instruction.
-    const bool of_scores_alone = scores_keep_order() && !chunk->masked;
-    const Func compared = of_scores_alone ? scores : logits;
+    const Func compared = scores_keep_order() && !chunk->masked ? scores : logits;
     add(&chunk->stages, compared, of_scores);
     const Exprs row = at({q2_, mt_}, true);
     const RDom keys(1, 2 * columns - 1, kind + "keys");
@@ -71,12 +75,14 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     row_max(vars({q2_, mt_}, true)) = of_row(0);
     row_max(vars({q2_, mt_}, true)) = f_.numerics().larger(row_max(row), of_row(keys.x));
     chunk->stages.push_back({row_max, of_rows, {keys.x}});
-    largest(vars({q2_, mt_}, true)) = of_scores_alone ? row_max(row) * unit(at({}, true)) : row_max(row);
+    largest(vars({q2_, mt_}, true)) = scores_keep_order() ? row_max(row) * unit(at({}, true)) : row_max(row);
     add(&chunk->stages, largest, of_rows);
     define_raised(kind, largest, chunk);
     reference(vars({q2_, mt_}, true)) = device_call("get", {r.reference + mt_ * 2 + q2_}, chunk->raised(at({}, true)));
     add(&chunk->stages, reference, of_rows);
-    probs(vars({i_, nt_, mt_}, true)) = f_.softmax().power(logits(at({i_, nt_, mt_}, true)) - reference(at({i_ / 2, mt_}, true)));
+    const Expr compared_here = compared(at({i_, nt_, mt_}, true)),
+               logit = scores_keep_order() ? compared_here * unit(at({}, true)) : compared_here;
+    probs(vars({i_, nt_, mt_}, true)) = f_.softmax().power(logit - reference(at({i_ / 2, mt_}, true)));
     add(&chunk->stages, probs, of_scores);
     return define_probs(kind, probs, chunk);
 }

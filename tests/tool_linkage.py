@@ -237,7 +237,7 @@ def check_files(options):
     """Every ELF file of the build but those that a test or the fuzzer made to be wrong, and the archives that are shipped."""
     count = 0
     for folder, folders, files in os.walk(options.build):
-        folders[:] = [name for name in folders if name not in ("CMakeFiles", "pocl_cache", "corpus")]
+        folders[:] = [name for name in folders if name not in ("CMakeFiles", "pocl_cache", "corpus", "found")]
         for name in files:
             path = os.path.join(folder, name)
             if name.endswith(".o") or not is_elf(path):

@@ -15,7 +15,7 @@ BUILD = """
 import sys
 sys.path.insert(0, "tools")
 from command import build
-build.configure("release", ["PYTHON"], **build.launcher())
+build.configure("release", ["PYTHON"])
 build.build("release", ["polyhead", "polyhead-generate", "polyhead_python"])
 """
 

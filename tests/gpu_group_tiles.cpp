@@ -2,13 +2,13 @@
 // reference. POLYHEAD_TEST_ALL=1: all. POLYHEAD_SWEEP_ONLY=<number> repeats one.
 
 #include "gpu_warp_problems.h"
+#include "support/required_device.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
 
 TEST_CASE("gpu group tiles: features over lengths around the borders of tiles") {
-    INFO(TestDevice::get().error());
-    REQUIRE(TestDevice::get().raw() != nullptr);
+    required_device();
     sweep_warps("gpu group tiles", "host-cuda-cuda_capability_90a", "group_tiles",
                 {"", "", " kv_tile=64", " kv_tile=16", " kv_tile=32 row_groups=4", " kv_tile=48 row_groups=12"});
 }

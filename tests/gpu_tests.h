@@ -15,17 +15,10 @@
 #include "support/check.h"
 #include "support/device.h"
 #include "support/environment.h"
+#include "support/required_device.h"
 #include "support/shapes.h"
 
 namespace polyhead::test {
-
-// Ends the test case when the device cannot be opened: these tests never pass without one.
-inline const TestDevice &required_device() {
-    const TestDevice &device = TestDevice::get();
-    INFO(device.error());
-    REQUIRE(device.raw() != nullptr);
-    return device;
-}
 
 inline bool emulated() {
     return std::isfinite(test_budget());

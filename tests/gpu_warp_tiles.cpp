@@ -3,6 +3,7 @@
 // POLYHEAD_TEST_ALL=1: all. POLYHEAD_SWEEP_ONLY=<number> repeats one.
 
 #include "gpu_warp_problems.h"
+#include "support/required_device.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -12,9 +13,8 @@ const char *const target = "host-cuda-cuda_capability_80";
 } // namespace
 
 TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits") {
-    REQUIRE(TestDevice::get().raw() != nullptr);
-    if (TestDevice::get().api() != Api::cuda) {
-        SUCCEED("no warp multiplies there");
+    const TestDevice *const device = required_cuda();
+    if (!device) {
         return;
     }
     Problem p = sdpa_problem(2, 64);
@@ -29,7 +29,7 @@ TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits"
         const std::string tiling = "frame=warp_tiles" + knob;
         const CompiledKernel compiled(p, {target, tiling, "gpu_warp_rows_" + std::to_string(knob.size())});
         REQUIRE(compiled.error() == "");
-        const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, TestDevice::get().raw());
+        const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, device->raw());
         Inputs inputs(p, shape);
         INFO(tiling);
         REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
@@ -41,9 +41,8 @@ TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits"
 
 // Halide forgets the count of a loop where a stage in it chooses by a value, as softcap does.
 TEST_CASE("gpu warp tiles: rows of short batch rows see no whole chunk of a long one, also with softcap") {
-    REQUIRE(TestDevice::get().raw() != nullptr);
-    if (TestDevice::get().api() != Api::cuda) {
-        SUCCEED("no warp multiplies there");
+    const TestDevice *const device = required_cuda();
+    if (!device) {
         return;
     }
     Problem p = sdpa_problem(1, 64);
@@ -52,7 +51,7 @@ TEST_CASE("gpu warp tiles: rows of short batch rows see no whole chunk of a long
     p.kv_lengths = 1;
     const CompiledKernel compiled(p, {target, "frame=warp_tiles", "gpu_warp_counts"});
     REQUIRE(compiled.error() == "");
-    const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, TestDevice::get().raw());
+    const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, device->raw());
     Shape shape = plain_shape(p, 2, 16, 96, 1);
     shape.lengths = {2, 85};
     double worst = 0;
@@ -60,10 +59,7 @@ TEST_CASE("gpu warp tiles: rows of short batch rows see no whole chunk of a long
 }
 
 TEST_CASE("gpu warp tiles: features over lengths around the borders of tiles") {
-    INFO(TestDevice::get().error());
-    REQUIRE(TestDevice::get().raw() != nullptr);
-    if (TestDevice::get().api() != Api::cuda) {
-        SUCCEED("no warp multiplies there");
+    if (!required_cuda()) {
         return;
     }
     sweep_warps(

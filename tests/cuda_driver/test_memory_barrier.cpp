@@ -24,23 +24,9 @@ std::string wait_for(int parity) {
 }
 
 CUresult barrier_result(const std::string &body, std::vector<uint32_t> *out = nullptr, const std::string &before = prologue()) {
-    const CUdeviceptr first = upload(std::vector<uint32_t>(barrier_threads, 0));
-    CUmodule module = nullptr;
-    std::string ptx = module_of(before + body + "ret;", "sm_90", ".extern .shared .align 16 .b8 memory[];\n");
-    ptx.replace(ptx.find("7.0"), 3, "8.0");
-    const CUresult loaded = cuModuleLoadData(&module, ptx.c_str());
-    if (loaded != CUDA_SUCCESS) {
-        return loaded;
-    }
-    Grid shape;
-    shape.block[0] = barrier_threads;
-    shape.shared = 1024;
-    const CUresult result = launch(module, first, first, shape);
-    if (out && result == CUDA_SUCCESS) {
-        *out = download<uint32_t>(first, barrier_threads);
-    }
-    cuModuleUnload(module);
-    return result;
+    const CUdeviceptr words = upload(std::vector<uint32_t>(barrier_threads, 0));
+    const std::string ptx = module_of(before + body + "ret;", "sm_90", ".extern .shared .align 16 .b8 memory[];\n", "8.0");
+    return run_block(ptx, barrier_threads, 1024, words, words, barrier_threads, out);
 }
 
 } // namespace

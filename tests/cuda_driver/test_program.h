@@ -60,8 +60,9 @@ template <class T> std::vector<T> download(CUdeviceptr address, size_t count) {
 }
 
 // Registers %p0-9, %h0-9 (16 bits), %r0-49 (32), %d0-29 (64). %d0, %d1 hold the two buffers, %r0 the thread in its block.
-inline std::string module_of(const std::string &body, const std::string &target = "sm_80", const std::string &before = "") {
-    return ".version 7.0\n.target " + target + "\n.address_size 64\n" + before +
+inline std::string module_of(const std::string &body, const std::string &target = "sm_80", const std::string &before = "",
+                             const std::string &version = "7.0") {
+    return ".version " + version + "\n.target " + target + "\n.address_size 64\n" + before +
            ".visible .entry kernel(\n .param .u64 .ptr .align 1 kernel_param_0,\n .param .u64 kernel_param_1\n)\n{\n"
            ".reg .pred %p<10>;\n.reg .b16 %h<10>;\n.reg .b32 %r<50>;\n.reg .b64 %d<30>;\n"
            "ld.param.b64 %d0, [kernel_param_0];\ncvta.to.global.u64 %d0, %d0;\nld.param.b64 %d1, [kernel_param_1];\nmov.u32 %r0, "
@@ -87,6 +88,31 @@ inline CUresult run(const std::string &body, CUdeviceptr first, CUdeviceptr seco
     REQUIRE(cuModuleLoadData(&module, module_of(body, "sm_80", before).c_str()) == CUDA_SUCCESS);
     const CUresult result = launch(module, first, second, shape);
     INFO(polyhead_cuda_driver_error());
+    cuModuleUnload(module);
+    return result;
+}
+
+// One block of a program with so many bytes of shared memory on request, and what is then in the first buffer, where all went well. The
+// first result that is not success.
+template <class T>
+CUresult run_block(const std::string &ptx, unsigned threads, unsigned shared, CUdeviceptr first, CUdeviceptr second, size_t count,
+                   std::vector<T> *out) {
+    CUmodule module = nullptr;
+    const CUresult loaded = cuModuleLoadData(&module, ptx.c_str());
+    if (loaded != CUDA_SUCCESS) {
+        return loaded;
+    }
+    constexpr int shared_on_request = 8; // the attribute
+    CUfunction function = nullptr;
+    REQUIRE(cuModuleGetFunction(&function, module, "kernel") == CUDA_SUCCESS);
+    REQUIRE(cuFuncSetAttribute(function, shared_on_request, static_cast<int>(shared)) == CUDA_SUCCESS);
+    Grid shape;
+    shape.block[0] = threads;
+    shape.shared = shared;
+    const CUresult result = launch(module, first, second, shape);
+    if (out && result == CUDA_SUCCESS) {
+        *out = download<T>(first, count);
+    }
     cuModuleUnload(module);
     return result;
 }

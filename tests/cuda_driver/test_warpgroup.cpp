@@ -105,25 +105,8 @@ struct Program {
     CUresult run(const std::vector<uint32_t> &in, std::vector<float> *out = nullptr) const {
         const size_t count = threads * static_cast<size_t>(setting.columns) / 2;
         const CUdeviceptr first = upload(std::vector<float>(count, -1.0f)), second = upload(in);
-        CUmodule module = nullptr;
-        std::string ptx = module_of(text(), "sm_90a", ".extern .shared .align 1024 .b8 memory[];\n");
-        ptx.replace(ptx.find("7.0"), 3, "8.0");
-        const CUresult loaded = cuModuleLoadData(&module, ptx.c_str());
-        if (loaded != CUDA_SUCCESS) {
-            return loaded;
-        }
-        Grid shape;
-        shape.block[0] = threads;
-        shape.shared = 65536;
-        CUfunction function = nullptr;
-        REQUIRE(cuModuleGetFunction(&function, module, "kernel") == CUDA_SUCCESS);
-        REQUIRE(cuFuncSetAttribute(function, 8, 65536) == CUDA_SUCCESS);
-        const CUresult result = launch(module, first, second, shape);
-        if (out && result == CUDA_SUCCESS) {
-            *out = download<float>(first, count);
-        }
-        cuModuleUnload(module);
-        return result;
+        const std::string ptx = module_of(text(), "sm_90a", ".extern .shared .align 1024 .b8 memory[];\n", "8.0");
+        return run_block(ptx, threads, 65536, first, second, count, out);
     }
 };
 

@@ -9,42 +9,40 @@ namespace {
 constexpr int barrier_bytes = 8;
 constexpr uint32_t most_arrivals = (1u << 20) - 1; // PTX ISA, mbarrier: range of the count
 
-// The addresses of all lanes, each of 8 bytes of the block.
-bool find_barriers(Warp &warp, const Instruction &instruction, Access &access) {
-    access.bytes = barrier_bytes;
-    find_addresses(warp, instruction.inputs[0], instruction.displacement, access);
+// Calls each(lane) for the active lanes, up to the first that fails.
+template <class Each> bool for_each_active_lane(const Warp &warp, const Each &each) {
     for (int lane = 0; lane < lanes; lane++) {
-        if (!warp.active_lanes[lane]) {
-            continue;
-        }
-        const uint64_t at = access.address[lane];
-        if (at % barrier_bytes != 0) {
-            return misaligned(warp, instruction, access, lane);
-        }
-        if (!warp.block->shared.barrier_at(at) && !lookup_shared(warp, instruction, access, lane, at)) {
+        if (warp.active_lanes[lane] && !each(lane)) {
             return false;
         }
     }
     return true;
 }
 
+// The addresses of all lanes, each of 8 bytes of the block.
+bool find_barriers(Warp &warp, const Instruction &instruction, Access &access) {
+    access.bytes = barrier_bytes;
+    find_addresses(warp, instruction.inputs[0], instruction.displacement, access);
+    return for_each_active_lane(warp, [&](int lane) {
+        const uint64_t at = access.address[lane];
+        if (at % barrier_bytes != 0) {
+            return misaligned(warp, instruction, access, lane);
+        }
+        return warp.block->shared.barrier_at(at) || lookup_shared(warp, instruction, access, lane, at);
+    });
+}
+
 bool initialise_barrier(Warp &warp, const Instruction &instruction) {
     Access access;
-    if (!find_barriers(warp, instruction, access)) {
-        return false;
-    }
     const uint32_t *const count = values<uint32_t>(warp, instruction.inputs[1]);
-    for (int lane = 0; lane < lanes; lane++) {
-        if (!warp.active_lanes[lane]) {
-            continue;
-        }
-        if (count[lane] == 0 || count[lane] > most_arrivals) {
-            return warp.fail(FaultKind::launch, instruction,
-                             "the barrier expects " + std::to_string(count[lane]) + " arrivals, expected from 1 to 1048575");
-        }
-        warp.block->shared.make_barrier(access.address[lane], count[lane], warp.thread(lane));
-    }
-    return true;
+    return find_barriers(warp, instruction, access) && for_each_active_lane(warp, [&](int lane) {
+               if (count[lane] == 0 || count[lane] > most_arrivals) {
+                   return warp.fail(FaultKind::launch, instruction,
+                                    "the barrier expects " + std::to_string(count[lane]) + " arrivals, expected from 1 to 1048575");
+               }
+               warp.block->shared.make_barrier(access.address[lane], count[lane], warp.thread(lane));
+               return true;
+           });
 }
 
 MemoryBarrier *known_barrier(Warp &warp, const Instruction &instruction, const Access &access, int lane) {
@@ -61,50 +59,45 @@ MemoryBarrier *known_barrier(Warp &warp, const Instruction &instruction, const A
 
 bool arrive_in_memory(Warp &warp, const Instruction &instruction) {
     Access access;
-    if (!find_barriers(warp, instruction, access)) {
+    MemoryBarrier *barriers[lanes] = {};
+    const bool known = find_barriers(warp, instruction, access) && for_each_active_lane(warp, [&](int lane) {
+                           barriers[lane] = known_barrier(warp, instruction, access, lane);
+                           return barriers[lane] != nullptr;
+                       });
+    if (!known) {
         return false;
     }
-    MemoryBarrier *barriers[lanes] = {};
-    bool together = warp.active == warp.live; // in one phase of one barrier
-    for (int lane = 0; lane < lanes; lane++) {
-        barriers[lane] = warp.active_lanes[lane] ? known_barrier(warp, instruction, access, lane) : nullptr;
-        if (warp.active_lanes[lane] && !barriers[lane]) {
-            return false;
-        }
-    }
     const MemoryBarrier *const first = barriers[__builtin_ctz(warp.active)];
+    bool together = warp.active == warp.live; // in one phase of one barrier
     for (const MemoryBarrier *barrier : barriers) {
         together = together && (!barrier || barrier == first);
     }
     together = together && first->pending >= static_cast<uint32_t>(__builtin_popcount(warp.active));
-    for (MemoryBarrier *barrier : barriers) {
-        if (barrier) {
-            warp.block->shared.arrive(*barrier, warp.index, together);
-        }
-    }
-    return true;
+    return for_each_active_lane(warp, [&](int lane) {
+        warp.block->shared.arrive(*barriers[lane], warp.index, together);
+        return true;
+    });
 }
 
 // Has the phase of this parity ended? A warp that must wait lets others run.
 bool try_wait_in_memory(Warp &warp, const Instruction &instruction) {
     Access access;
-    if (!find_barriers(warp, instruction, access)) {
-        return false;
-    }
     const uint32_t *const parity = values<uint32_t>(warp, instruction.inputs[1]);
     uint32_t ended = 0;
-    for (int lane = 0; lane < lanes; lane++) {
-        const MemoryBarrier *const barrier = warp.active_lanes[lane] ? known_barrier(warp, instruction, access, lane) : nullptr;
-        if (warp.active_lanes[lane] && !barrier) {
-            return false;
-        }
-        if (barrier && parity[lane] > 1) {
-            return warp.fail(FaultKind::launch, instruction, "the parity is " + std::to_string(parity[lane]) + ", expected 0 or 1");
-        }
-        if (barrier && barrier->parity != parity[lane]) {
-            ended |= 1u << lane;
-            warp.block->shared.learn(*barrier, warp.index);
-        }
+    const bool known =
+        find_barriers(warp, instruction, access) && for_each_active_lane(warp, [&](int lane) {
+            const MemoryBarrier *const barrier = known_barrier(warp, instruction, access, lane);
+            if (barrier && parity[lane] > 1) {
+                return warp.fail(FaultKind::launch, instruction, "the parity is " + std::to_string(parity[lane]) + ", expected 0 or 1");
+            }
+            if (barrier && barrier->parity != parity[lane]) {
+                ended |= 1u << lane;
+                warp.block->shared.learn(*barrier, warp.index);
+            }
+            return barrier != nullptr;
+        });
+    if (!known) {
+        return false;
     }
     set_predicate(warp, instruction.outputs[0], ended);
     warp.yields = (ended & warp.active) != warp.active;
@@ -112,12 +105,10 @@ bool try_wait_in_memory(Warp &warp, const Instruction &instruction) {
 }
 
 bool fence_proxy(Warp &warp, const Instruction &) {
-    for (int lane = 0; lane < lanes; lane++) {
-        if (warp.active_lanes[lane]) {
-            warp.block->shared.fence_products(warp.thread(lane));
-        }
-    }
-    return true;
+    return for_each_active_lane(warp, [&](int lane) {
+        warp.block->shared.fence_products(warp.thread(lane));
+        return true;
+    });
 }
 
 bool decode_proxy_fence(Decoder &decoder, Modifiers &modifiers) {

@@ -23,8 +23,8 @@ enum class Result : uint8_t { none, integer, word, real }; // none: 0, which onl
 struct DeviceCall {
     const char *name;
     // A letter for each argument. Numbers that must stand there: f, a register of a float; w, of two elements of 16 bits; n, any number; c,
-    // columns of a product of four warps.
-    // v: a value. e: an element of a tensor, of which the instruction takes the address. o: what must have happened before; it is not read.
+    // columns of a product of four warps. v: a value. e: an element of a tensor, of which the instruction takes the address. o: what must
+    // have happened before; it is not read.
     const char *arguments;
     Result result;
     // PTX. $2 is argument 2, $2:4 a list of 4 registers from that on, $* of the sums of all columns, $= the result, $# a number of this
@@ -115,8 +115,7 @@ inline constexpr DeviceCall device_calls[] = {
     // (groups of products that may be under way)
     {"group_wait", "no", Result::none, "wgmma.wait_group.sync.aligned $0;"},
     // (the same, bits of a float that is less than 1e38, in which all of what stands before the wait takes part): ptxas moves a wait up,
-    // over
-    // what should overlap the products, but not over a branch that it cannot decide
+    // over what should overlap the products, but not over a branch that it cannot decide
     {"group_wait_behind", "nvo", Result::none,
      "{\n.reg .pred %q;\nsetp.gt.s32 %q, $1, 2130706432;\nvote.sync.any.pred %q, %q, -1;\n@!%q bra.uni $polyhead_there$#;\nnanosleep.u32 "
      "0;\n$polyhead_there$#:\nwgmma.wait_group.sync.aligned $0;\n}"},
@@ -130,8 +129,7 @@ inline constexpr DeviceCall device_calls[] = {
      POLYHEAD_RAISED},
     {"raise_natural", "fnffvvo", Result::none, POLYHEAD_RAISE("", POLYHEAD_POWER_OF_NUMBER), POLYHEAD_SCALE_FOUR, POLYHEAD_RAISED},
     // The same in two calls, where acc is not there yet: (references of two rows, factors of their sums, the largest logits that the lane
-    // has
-    // of them), and (first, count, factors), which is skipped where all of the warp are 1.
+    // has of them), and (first, count, factors), which is skipped where all of the warp are 1.
     {"raise_references", "ffffvvo", Result::none, POLYHEAD_RAISE_REFERENCES("cvt.rpi.ftz.f32.f32 %m, %m;\n", POLYHEAD_POWER_OF_INTEGER)},
     {"raise_natural_references", "ffffvvo", Result::none, POLYHEAD_RAISE_REFERENCES("", POLYHEAD_POWER_OF_NUMBER)},
     {"scale", "fnffo", Result::none,
@@ -149,8 +147,7 @@ inline constexpr DeviceCall device_calls[] = {
     {"make_finite_f16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7c007c00", "0x04000400")},
     {"make_finite_bf16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7f807f80", "0x00800080")},
     // (first, count, the lane's first element of the value of a key, that of the next key, keys, at most 32, a bit for each that its first
-    // row
-    // sees, and its second): adds the elements that are not finite
+    // row sees, and its second): adds the elements that are not finite
     {"mend_f16", "fneevvvo", Result::none, POLYHEAD_MEND,
      POLYHEAD_MEND_FOUR("mov.b32 {%h0, %h1}, %e;\ncvt.f32.f16 %x, %h0;\ncvt.f32.f16 %y, %h1;\n"), POLYHEAD_MENDED},
     {"mend_bf16", "fneevvvo", Result::none, POLYHEAD_MEND, POLYHEAD_MEND_FOUR("shl.b32 %x, %e, 16;\nand.b32 %y, %e, 0xffff0000;\n"),

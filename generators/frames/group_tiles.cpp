@@ -15,10 +15,6 @@ using Halide::RDom;
 
 namespace {
 
-// What of a chunk is computed: scores and probs beside acc of the one before; acc of the last; all of a chunk of which some rows do not see
-// some keys.
-enum class Part { whole, last, masked };
-
 class GroupTilesBuilder : public WarpTilesBuilder {
 public:
     using WarpTilesBuilder::WarpTilesBuilder;
@@ -32,12 +28,9 @@ protected:
 
     void divide_chunks() override {
         if (!all_masked_) {
-            part_ = Part::whole;
-            add_chunk("whole_", f_.inputs().seq_len_kv / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
-            part_ = Part::last;
-            add_chunk("last_", 1, 1, whole_end_(s_.qt, s_.b) + c_, false);
+            add_chunk("whole_", f_.inputs().seq_len_kv / k_.keys, whole_(s_.qt, s_.b), Expr(c_), Part::whole);
+            add_chunk("last_", 1, 1, whole_end_(s_.qt, s_.b) + c_, Part::last);
         }
-        part_ = Part::masked;
         add_masked_chunks();
     }
 
@@ -46,34 +39,35 @@ protected:
         ready(vars({}, true)) = all_here(c_ * 0);
         add(&chunk->stages, ready);
         const Expr is_ready = ready(at({}, true)), next = number + 1;
-        const Expr is_sent = part_ == Part::whole  ? send(kind, next, number, is_ready, chunk)
-                             : part_ == Part::last ? send(kind, Expr(), number, is_ready, chunk)
-                                                   : send(kind, next, next, is_ready, chunk);
+        const Expr is_sent = chunk->part == Part::whole  ? send(kind, next, number, is_ready, chunk)
+                             : chunk->part == Part::last ? send(kind, Expr(), number, is_ready, chunk)
+                                                         : send(kind, next, next, is_ready, chunk);
         chunk->acc = func(kind, "acc");
-        if (part_ == Part::last) {
+        if (chunk->part == Part::last) {
             chunk->acc(vars({}, true)) = device_call("group_wait", {0}, acc_products(number + k_.chunks - 1, fenced(is_sent)));
             add(&chunk->stages, chunk->acc);
             return;
         }
         const Expr scores = score_products(number, fenced(is_sent));
         chunk->scores = func(kind, "scores");
-        chunk->scores(vars({}, true)) = part_ == Part::whole ? device_call("group_wait", {1}, acc_products(number + k_.chunks - 1, scores))
-                                                             : device_call("group_wait", {0}, scores);
+        chunk->scores(vars({}, true)) = chunk->part == Part::whole
+                                            ? device_call("group_wait", {1}, acc_products(number + k_.chunks - 1, scores))
+                                            : device_call("group_wait", {0}, scores);
         add(&chunk->stages, chunk->scores);
         Func logits = func(kind, "logits");
         chunk->scored = chunk->scores;
         const Func probs_ready = define_softmax(kind, number, logits, chunk);
-        if (part_ == Part::masked) {
+        if (chunk->masked()) {
             define_lost(kind, value_place(number) + is_ready, chunk);
         }
         const Func row_sums = define_row_sums(kind, probs_ready(at({}, true)), chunk);
         Expr summed = row_sums(at({}, true));
-        if (part_ == Part::masked) {
+        if (chunk->masked()) {
             summed = device_call("group_wait", {0}, acc_products(number, fenced(summed + min(chunk->lost(at({}, true)), 0))));
         }
         chunk->acc(vars({}, true)) = summed;
         add(&chunk->stages, chunk->acc);
-        if (part_ == Part::masked) {
+        if (chunk->masked()) {
             define_mended(kind, number, logits, chunk);
         }
     }
@@ -111,7 +105,7 @@ protected:
 
     // Where acc is under way, its factors are kept until it is there.
     void define_raised(const std::string &kind, const Func &largest, WarpChunk *chunk) override {
-        if (part_ != Part::whole) {
+        if (chunk->part != Part::whole) {
             WarpTilesBuilder::define_raised(kind, largest, chunk);
             return;
         }
@@ -125,7 +119,7 @@ protected:
 
     // The words of probs and acc belong to the products of the chunk before until all powers have been computed.
     Expr registers_free(const std::string &kind, const Func &probs, WarpChunk *chunk) override {
-        if (part_ != Part::whole) {
+        if (chunk->part != Part::whole) {
             return 0;
         }
         Func bits = func(kind, "bits_of_probs"), free = func(kind, "acc_before");
@@ -143,7 +137,6 @@ protected:
     Expr made_all_finite(const Expr &any) const override { return any + device_call("fence_products", {}, any); }
 
 private:
-    Part part_ = Part::masked;
     int factor_ = 0; // registers: what acc is multiplied by when it is there, for each row
 
     // Copies of key and value of these chunks (undefined: none), sent together after `after`.

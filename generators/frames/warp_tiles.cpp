@@ -178,7 +178,7 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
 void WarpTilesBuilder::divide_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     if (!all_masked_) {
-        add_chunk("whole_", rows / k_.keys, whole_(s_.qt, s_.b), Expr(c_), false);
+        add_chunk("whole_", rows / k_.keys, whole_(s_.qt, s_.b), Expr(c_), Part::whole);
     }
     add_masked_chunks();
 }
@@ -186,19 +186,19 @@ void WarpTilesBuilder::divide_chunks() {
 void WarpTilesBuilder::add_masked_chunks() {
     const Expr rows = f_.inputs().seq_len_kv, all = (rows + k_.keys - 1) / k_.keys;
     const int apart = f_.visibility().rows_differ() ? k_.rows() - 1 : 0, most = (k_.keys - 1 + apart + k_.keys - 1) / k_.keys + 1;
-    add_chunk("masked_", all_masked_ ? all : min(all, most), masked_(s_.qt, s_.b), whole_end_(s_.qt, s_.b) + c_, true);
+    add_chunk("masked_", all_masked_ ? all : min(all, most), masked_(s_.qt, s_.b), whole_end_(s_.qt, s_.b) + c_, Part::masked);
 }
 
-void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked) {
+void WarpTilesBuilder::add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, Part part) {
     WarpChunk chunk;
-    chunk.masked = masked;
+    chunk.part = part;
     const bool always = Halide::Internal::is_const_one(count);
     chunk.domain = RDom(0, most, kind + (always ? "chunk" : counted_chunks));
     if (!always) {
         chunk.domain.where(chunk.domain.x < count);
     }
     define_chunk(kind, number, &chunk);
-    s_.acc(thread()) += (chunk.masked ? chunk.mended : chunk.acc)(at({chunk.domain.x}, false));
+    s_.acc(thread()) += (chunk.masked() ? chunk.mended : chunk.acc)(at({chunk.domain.x}, false));
     s_.chunks.push_back(chunk);
 }
 
@@ -219,7 +219,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
         return f(at({}, ch));
     };
     const bool own_values = one_chunk();
-    Expr copied = add_copies(copy_values(kind, number + (own_values ? 0 : 1), values_ready, ch, own_values && !chunk->masked), of_value);
+    Expr copied = add_copies(copy_values(kind, number + (own_values ? 0 : 1), values_ready, ch, own_values && !chunk->masked()), of_value);
     if (!one_chunk()) {
         copied = copied + add_copies(copy_keys(kind, number + 1, values_ready, ch), of_key);
     }
@@ -237,12 +237,12 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
     Func logits = func(kind, "logits");
     const Func probs_ready = define_softmax(kind, number, logits, chunk);
     Expr values = value_place(number) + is_sent;
-    if (chunk->masked) {
+    if (chunk->masked()) {
         define_lost(kind, value_place(number) + values_ready, chunk);
         values = values + min(chunk->lost(at({}, ch)), 0); // 0, and after it
     }
     define_acc(kind, values, probs_ready(at({}, ch)), chunk);
-    if (chunk->masked) {
+    if (chunk->masked()) {
         define_mended(kind, number, logits, chunk);
     }
 }

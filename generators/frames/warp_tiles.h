@@ -41,13 +41,16 @@ struct ThreadStage {
 // What is made of one chunk: its stages, producers first, and those inside of the products of scores and of acc.
 struct WarpChunk {
     Halide::RDom domain;
-    bool masked;
+    // Chunks that all rows see as a whole; what is left of the last of them, where products are a chunk behind; chunks of which some rows
+    // do not see some keys.
+    enum class Part { whole, last, masked } part;
     std::vector<ThreadStage> stages;
     Halide::Func scores, key_fragments, query_fragments, acc, value_fragments; // query_fragments: undefined where they are kept
     Halide::Func scored;                                                       // what comes before scores are read
     Halide::Func raised;                                                       // references are those of the chunk
     Halide::Func lost, mended;                                 // of masked chunks: 1 where values are not finite; acc has them
     Halide::RVar scores_of_pair, scores_of_steps, acc_of_pair; // the loops in which fragments are loaded
+    bool masked() const { return part == Part::masked; }
 };
 
 struct WarpTilesStages : AttentionStages {

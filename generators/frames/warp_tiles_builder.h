@@ -15,6 +15,7 @@ public:
     using Expr = Halide::Expr;
     using Func = Halide::Func;
     using Var = Halide::Var;
+    using Part = WarpChunk::Part;
 
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
         : f_(formulas), s_(*stages), k_(stages->blocking), d_(padded(formulas.problem().head_dim)), dv_(stages->padded_head_dim_v()),
@@ -125,7 +126,7 @@ protected:
     Expr load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after);
     virtual void divide_chunks();
     void add_masked_chunks();
-    void add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, bool masked);
+    void add_chunk(const std::string &kind, const Expr &most, const Expr &count, const Expr &number, Part part);
     Func func(const std::string &kind, const char *name) const { return Func(kind + name); }
 
     virtual Expr all_here(const Expr &after) const { // the copies of all threads

@@ -66,8 +66,8 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     unit(vars({}, true)) = device_call("get", {r.unit}, after);
     add(&chunk->stages, unit);
     scores(vars({i_, nt_, mt_}, true)) = device_call("get", {r.scores + (mt_ * columns + nt_) * k_.product->sums_of_lane() + i_}, after);
-    define_logits(logits, number, scores, unit, chunk->masked);
-    const Func compared = scores_keep_order() && !chunk->masked ? scores : logits;
+    define_logits(logits, number, scores, unit, chunk->masked());
+    const Func compared = scores_keep_order() && !chunk->masked() ? scores : logits;
     add(&chunk->stages, compared, of_scores);
     const Exprs row = at({q2_, mt_}, true);
     const RDom keys(1, 2 * columns - 1, kind + "keys");

@@ -1,7 +1,6 @@
 // The frame "group tiles": attention by products that four warps of a GPU make together.
 #include <algorithm>
 
-#include "../../contract/dtypes.h"
 #include "frame.h"
 #include "limits.h"
 #include "warp_tiles.h"
@@ -31,7 +30,7 @@ public:
         fill(t->row_groups, 8);
         fill(t->kv_tile, 128);
         fill(t->kv_chunks, 2);
-        fill(t->load_width, warp_tiles_copy / contract::dtype_bytes(p.dtype));
+        fill(t->load_width, warp_tiles_copied_elements(p.dtype));
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {

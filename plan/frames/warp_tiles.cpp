@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "../../contract/dtypes.h"
 #include "../../contract/problem.h"
 #include "frame.h"
 #include "limits.h"
@@ -13,10 +12,6 @@ namespace {
 
 int shared_bytes(const Tiling &t, const Problem &p, const Product &product, int chunks) {
     return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v, chunks).all();
-}
-
-int elements(const Problem &p) { // of a copy
-    return warp_tiles_copy / contract::dtype_bytes(p.dtype);
 }
 
 class WarpTiles : public Frame {
@@ -32,8 +27,9 @@ public:
         const bool stored = contract::by_heads(p) && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
                             p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
         const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
-        return product && contract::computes_out(p) && stored && only_out && p.page_size == 0 && p.head_dim % elements(p) == 0 &&
-               p.head_dim_v % elements(p) == 0 && std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
+        const int copied = warp_tiles_copied_elements(p.dtype);
+        return product && contract::computes_out(p) && stored && only_out && p.page_size == 0 && p.head_dim % copied == 0 &&
+               p.head_dim_v % copied == 0 && std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
     }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
 
@@ -44,7 +40,7 @@ public:
         fill(t->thread_rows, 2);
         fill(t->row_groups, 4);
         fill(t->kv_tile, wide ? 32 : 64);
-        fill(t->load_width, elements(p));
+        fill(t->load_width, warp_tiles_copied_elements(p.dtype));
         // A chunk is copied while the one before is computed, where that leaves room for enough warps.
         const int two = shared_bytes(*t, p, *machine.warp_product(p.dtype), 2);
         fill(t->kv_chunks, machine.blocks_at_once(two) * t->row_groups >= enough_warps ? 2 : 1);

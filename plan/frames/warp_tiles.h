@@ -1,11 +1,17 @@
 // How the tiles of a block of the frame "warp tiles" lie in shared memory: rows of 16-bit elements, in panels of columns.
 #pragma once
 
+#include "../../contract/dtypes.h"
+
 namespace polyhead::gen {
 
 constexpr int warp_tiles_panel = 64;      // columns of a panel
 constexpr int warp_tiles_row_bytes = 128; // of a row of a panel
 constexpr int warp_tiles_copy = 16;       // bytes of one copy
+
+inline int warp_tiles_copied_elements(int dtype) {
+    return warp_tiles_copy / contract::dtype_bytes(dtype);
+}
 
 // Bytes of the queries of a block, and of the keys and the values of a chunk; chunks that there is room for.
 struct WarpTilesBytes {

@@ -1,10 +1,12 @@
 """Counts the instructions of kernels whose warps multiply, in the machine code of each architecture; without a GPU.
 
-For each kernel the loop over the chunks that no mask cuts: instructions of a product (mma.sync), spills, and the warps that a multiprocessor has
-at once by registers and shared memory.
+For each kernel the loop over the chunks that no mask cuts: instructions of a product (mma.sync), or of a warp and 128 keys where four warps
+multiply (wgmma); spills, and the warps that a multiprocessor has at once by registers and shared memory. Of wgmma besides: how many powers of 2
+are computed while products are under way, that is between the two waits, and whether ptxas says that it serialises products.
 """
 import argparse
 import collections
+import concurrent.futures
 import glob
 import json
 import math
@@ -18,17 +20,23 @@ import check_ptx
 import embedded
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TARGET, FLAGS = "x86-64-linux-cuda-cuda_capability_80", ["--op", "sdpa", "--num-heads", "16", "--tiling", "frame=warp_tiles"]
-# A kernel of each dtype, head dim and mask, and at most how many instructions a product may have.
+TARGET, FLAGS = "x86-64-linux-cuda-", ["--op", "sdpa", "--num-heads", "16"]
+# The feature of its target, architectures (all, and one of each instruction set), the opcode of its products, at most how many instructions by
+# head dim, and of what.
+Frame = collections.namedtuple("Frame", "name feature architectures quick product most unit")
+WARPS = Frame("warp_tiles", "cuda_capability_80", ("80", "86", "87", "89", "90", "120"), ("80", "120"), "HMMA", {64: 4.5, 128: 4.1},
+              "instructions of a product")
+GROUPS = Frame("group_tiles", "cuda_capability_90a", ("90a",), ("90a",), "HGMMA", {64: 510, 128: 600}, "instructions of a warp and 128 keys")
+# A kernel of each dtype, head dim and mask.
 KERNELS = [("%s_d%d%s" % (dtype, dim, "_causal" if causal else ""), dim,
             ["--dtype", dtype, "--head-dim", str(dim)] + (["--causal", "bottom_right"] if causal else []))
            for dtype in ("f16", "bf16") for dim in (64, 128) for causal in (False, True)]
-MOST_PER_PRODUCT = {64: 4.5, 128: 4.1}
-LEAST_WARPS, MOST_SPILLED, REGISTERS, WARP = 8, 96, 65536, 32
-ARCHITECTURES = (80, 86, 87, 89, 90, 120)
+LEAST_WARPS, MOST_SPILLED, REGISTERS, WARP, KEYS, LEAST_OVERLAPPED = 8, 96, 65536, 32, 128, 0.95
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([\w.]+)(.*?);")
+PROGRAMS_AT_ONCE = 2
 LABEL, JUMP = re.compile(r"\s*(\.L\w+):"), re.compile(r"`\((\.L\w+)\)")
-PRODUCT, IDLE, LOCAL = "HMMA", "NOP", ("LDL", "STL")
+IDLE, LOCAL, POWER, WAIT = "NOP", ("LDL", "STL"), "MUFU.EX2", "WARPGROUP.DEPBAR"
+SERIALISED = re.compile(r"\bC75\d\d\b")  # warnings of ptxas
 
 
 def shared_memory():
@@ -63,61 +71,93 @@ def loops(listing):
     return [opcodes[first:last + 1] for first, last in sorted(ends.items(), key=lambda loop: loop[1] - loop[0])]
 
 
-def main_loop(listing):
+def main_loop(listing, product):
     """The opcodes of the shortest loop with products: masks make one longer."""
-    found = [loop for loop in loops(listing) if any(opcode.startswith(PRODUCT) for opcode in loop)]
+    found = [loop for loop in loops(listing) if any(opcode.startswith(product) for opcode in loop)]
     return found[0] if found else []
 
 
-def count(ptx, architecture, shared_bytes, threads):
+def overlapped(loop):
+    """How many powers of 2 stand between the two waits for products of four warps, and how many there are; where there are not two, none do."""
+    waits = [i for i, opcode in enumerate(loop) if opcode.startswith(WAIT)]
+    powers = [i for i, opcode in enumerate(loop) if opcode.startswith(POWER)]
+    return sum(len(waits) == 2 and waits[0] < i < waits[1] for i in powers), len(powers)
+
+
+Kernel = collections.namedtuple("Kernel", "ptx shared_bytes threads keys")  # keys: of a step of the loop
+
+
+def count(frame, kernel, architecture):
     """The numbers of one kernel's machine code, or a sentence."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernel.ptx")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(ptx)
-        done = subprocess.run([check_ptx.assembler(), "-v", "-arch=sm_%d" % architecture, path, "-o", path + ".cubin"],
+            file.write(kernel.ptx)
+        done = subprocess.run([check_ptx.assembler(), "-v", "-arch=sm_" + architecture, path, "-o", path + ".cubin"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             return {}, done.stdout.strip().split("\n")[0]
         listing = subprocess.run([disassembler(), "-c", path + ".cubin"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    loop, numbers = main_loop(listing), list(check_ptx.properties(done.stdout).values())
-    products = sum(opcode.startswith(PRODUCT) for opcode in loop)
+    loop, numbers = main_loop(listing, frame.product), list(check_ptx.properties(done.stdout).values())
+    products = sum(opcode.startswith(frame.product) for opcode in loop)
     if products == 0 or len(numbers) != 1:
         return {}, "no loop with products, or not one kernel"
     memory, reserved = shared_memory()
-    by_registers = REGISTERS // (math.ceil(numbers[0]["registers"] / 8) * 8 * threads)
-    by_memory = (memory[architecture] + reserved) // (shared_bytes + reserved)
+    by_registers = REGISTERS // (math.ceil(numbers[0]["registers"] / 8) * 8 * kernel.threads)
+    by_memory = (memory[int(architecture.rstrip("a"))] + reserved) // (kernel.shared_bytes + reserved)
     idle = sum(opcode.startswith(IDLE) for opcode in loop)
-    return {"products": products, "instructions": len(loop) - idle, "idle": idle, "registers": numbers[0]["registers"],
+    of = products if frame is WARPS else kernel.keys / KEYS
+    return {"instructions": (len(loop) - idle) / of, "with_idle": len(loop) / of, "registers": numbers[0]["registers"],
             "spilled": max(numbers[0]["spill_stores"], numbers[0]["spill_loads"]),
             "spills_in_loop": sum(opcode.startswith(LOCAL) for opcode in loop),
-            "warps": min(by_registers, by_memory) * threads // WARP,
+            "warps": min(by_registers, by_memory) * kernel.threads // WARP,
+            "overlapped": None if frame is WARPS else overlapped(loop), "serialised": sorted(set(SERIALISED.findall(done.stdout))),
             "kinds": collections.Counter(opcode.split(".")[0] for opcode in loop)}, ""
 
 
-def faults_of(numbers, most):
-    per_product = numbers["instructions"] / numbers["products"]
-    faults = []
-    if per_product > most:
-        faults.append("%.2f instructions of a product, at most %.1f" % (per_product, most))
+def faults_of(frame, numbers, most):
+    faults = ["%s: ptxas serialises products" % warning for warning in numbers["serialised"]]
+    if numbers["instructions"] > most:
+        faults.append("%.2f %s, at most %.1f" % (numbers["instructions"], frame.unit, most))
     if numbers["warps"] < LEAST_WARPS:
         faults.append("%d warps of a multiprocessor, at least %d" % (numbers["warps"], LEAST_WARPS))
     if numbers["spilled"] > MOST_SPILLED:
         faults.append("%d bytes of spills, at most %d" % (numbers["spilled"], MOST_SPILLED))
     if numbers["spills_in_loop"]:
         faults.append("%d accesses to local memory in the loop, expected 0" % numbers["spills_in_loop"])
+    if numbers["overlapped"] and numbers["overlapped"][0] < LEAST_OVERLAPPED * numbers["overlapped"][1]:
+        faults.append("%d of %d powers of 2 between the two waits, at least %d %%" % (*numbers["overlapped"], 100 * LEAST_OVERLAPPED))
     return faults
 
 
-def generated(generator, name, flags):
-    """(PTX with products, bytes of shared memory, threads of a block) of a kernel made here and now."""
+def generated(generator, frame, name, flags):
+    """A kernel made here and now."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([generator, name] + FLAGS + flags + ["--target", TARGET, "--untested-target", "-o", folder], check=True,
-                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.run([generator, name] + FLAGS + flags + ["--tiling", "frame=" + frame.name, "--target", TARGET + frame.feature,
+                                                            "--untested-target", "-o", folder],
+                       check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(os.path.join(folder, name + ".json"), encoding="utf-8") as file:
-            shared_bytes = max(variant.get("shared_bytes", 0) for variant in json.load(file)["variants"])
+            variant, = json.load(file)["variants"]
         found = [text for _, text in embedded.sources(os.path.join(folder, name + ".a"), "ptx") if check_ptx.PRODUCT_OF_WARPS in text]
-    return found[0], shared_bytes, int(re.search(r"\.maxntid (\d+)", found[0]).group(1))
+    return Kernel(found[0], variant["shared_bytes"], int(re.search(r"\.maxntid (\d+)", found[0]).group(1)),
+                  int(re.search(r"kv_tile=(\d+)", variant["tiling"]).group(1)))
+
+
+def counted(options, frame, name, dim, flags):
+    """(lines, whether all is well) of one kernel on the architectures of its frame."""
+    kernel, lines, well = generated(options.generate, frame, name, flags), [], True
+    for architecture in frame.architectures if options.all else frame.quick:
+        numbers, error = count(frame, kernel, architecture)
+        for fault in [error] if error else faults_of(frame, numbers, frame.most[dim]):
+            lines.append("FAILED %s, sm_%s: %s" % (name, architecture, fault))
+            well = False
+        if numbers:
+            lines.append("%s, sm_%s: %.2f (%.2f), %d, %d, %d" % (name, architecture, numbers["instructions"], numbers["with_idle"],
+                                                                numbers["registers"], numbers["spilled"], numbers["warps"]) +
+                         (", %d of %d" % numbers["overlapped"] if numbers["overlapped"] else ""))
+        if numbers and options.kinds:
+            lines.append("    " + ", ".join("%s %d" % kind for kind in numbers["kinds"].most_common()))
+    return lines, well
 
 
 def main():
@@ -129,23 +169,15 @@ def main():
     if check_ptx.assembler() is None or disassembler() is None:
         print("FAILED: ptxas or nvdisasm was not found: ./polyhead setup --all installs them")
         return 1
-    failed = 0
-    print("kernel, architecture: instructions of a product (with idle ones), registers, bytes of spills, warps of a multiprocessor")
-    for name, dim, flags in KERNELS if options.all else KERNELS[:4]:
-        ptx, shared_bytes, threads = generated(options.generate, name, flags)
-        for architecture in ARCHITECTURES if options.all else (80, 90, 120):
-            numbers, error = count(ptx, architecture, shared_bytes, threads)
-            for fault in [error] if error else faults_of(numbers, MOST_PER_PRODUCT[dim]):
-                print("FAILED %s, sm_%d: %s" % (name, architecture, fault))
-                failed += 1
-            if numbers:
-                print("%s, sm_%d: %.2f (%.2f), %d, %d, %d" %
-                      (name, architecture, numbers["instructions"] / numbers["products"],
-                       (numbers["instructions"] + numbers["idle"]) / numbers["products"], numbers["registers"], numbers["spilled"],
-                       numbers["warps"]))
-            if numbers and options.kinds:
-                print("    " + ", ".join("%s %d" % kind for kind in numbers["kinds"].most_common()))
-    return 1 if failed else 0
+    print("kernel, architecture: instructions of a product, or of a warp and %d keys (with idle ones), registers, bytes of spills, warps of a "
+          "multiprocessor, powers of 2 between two waits" % KEYS)
+    todo = [(frame, *kernel) for frame in (GROUPS, WARPS) for kernel in (KERNELS if options.all else KERNELS[:4])]
+    with concurrent.futures.ThreadPoolExecutor(PROGRAMS_AT_ONCE) as pool:
+        all_well = True
+        for lines, well in pool.map(lambda kernel: counted(options, *kernel), todo):
+            print("\n".join(lines))
+            all_well = all_well and well
+    return 0 if all_well else 1
 
 
 if __name__ == "__main__":

@@ -127,16 +127,31 @@ SASS = "".join("        /*%04x*/                   %s ;\n" % (16 * i, text) if t
     "HMMA.16816.F32 R4, R8, R10, R4", "IADD3 R2, R2, R3, RZ", "IADD3 R2, R2, R3, RZ", "@P1 BRA `(.L_x_4)", "EXIT")))
 
 
+# The loop of products of four warps: the second of three powers is between the waits.
+GROUP_SASS = "".join("        /*%04x*/                   %s ;\n" % (16 * i, text) if text[0] != "." else text + ":\n" for i, text in enumerate((
+    ".L_x_1", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", "HMMA.16816.F32 R4, R8, R10, R4", "MUFU.EX2 R3, R3", "WARPGROUP.DEPBAR.LE gsb0, 0x1",
+    "MUFU.EX2 R4, R4", "WARPGROUP.DEPBAR.LE gsb0, 0x0", "MUFU.EX2 R5, R5", "MUFU.RCP R6, R6", "@P1 BRA `(.L_x_1)", "EXIT")))
+
+
 def check_machine_code_cases(cases):
-    cases.equal("the shortest loop with products", machine_code.main_loop(SASS), ["HMMA.16816.F32", "NOP", "BRA", "LDL", "HMMA.16816.F32", "BRA"])
-    cases.equal("no loop with products", machine_code.main_loop(SASS.replace("HMMA", "FFMA")), [])
-    good = {"instructions": 9, "products": 2, "warps": 8, "spilled": 96, "spills_in_loop": 0}
-    cases.good("machine code", machine_code.faults_of(good, 4.5))
-    for key, value, named in (("instructions", 10, "5.00 instructions"), ("warps", 4, "4 warps"), ("spilled", 97, "97 bytes"),
-                              ("spills_in_loop", 1, "1 accesses")):
-        cases.bad("machine code: " + key, machine_code.faults_of(dict(good, **{key: value}), 4.5), named)
+    warps, groups = machine_code.WARPS, machine_code.GROUPS
+    cases.equal("the shortest loop with products", machine_code.main_loop(SASS, warps.product),
+                ["HMMA.16816.F32", "NOP", "BRA", "LDL", "HMMA.16816.F32", "BRA"])
+    cases.equal("no loop with products", machine_code.main_loop(SASS, groups.product), [])
+    loop = machine_code.main_loop(GROUP_SASS, groups.product)
+    cases.equal("powers between the waits", machine_code.overlapped(loop), (1, 3))
+    cases.equal("powers and one wait", machine_code.overlapped(loop[:5]), (0, 2))
+    cases.equal("warnings", machine_code.SERIALISED.findall("ptxas info    : (C7518) Potential Performance Loss: wgmma.mma_async"), ["C7518"])
+    good = {"instructions": 4.5, "warps": 8, "spilled": 96, "spills_in_loop": 0, "overlapped": (95, 100), "serialised": []}
+    cases.good("machine code", machine_code.faults_of(warps, dict(good, overlapped=None), 4.5))
+    cases.good("machine code", machine_code.faults_of(groups, good, 4.5))
+    for key, value, named in (("instructions", 5, "5.00 instructions"), ("warps", 4, "4 warps"), ("spilled", 97, "97 bytes"),
+                              ("spills_in_loop", 1, "1 accesses"), ("overlapped", (94, 100), "94 of 100 powers"), ("serialised", ["C7518"], "C7518")):
+        cases.bad("machine code: " + key, machine_code.faults_of(groups, dict(good, **{key: value}), 4.5), named)
     memory, reserved = machine_code.shared_memory()
-    cases.equal("shared memory", (memory[86], sorted(set(machine_code.ARCHITECTURES) - set(memory)), reserved), (99 << 10, [], 1 << 10))
+    known = {str(capability) for capability in memory}
+    cases.equal("shared memory", (memory[86], [a for a in warps.architectures + groups.architectures if a.rstrip("a") not in known], reserved),
+                (99 << 10, [], 1 << 10))
 
 
 def check_metal_cases(cases):

@@ -97,13 +97,15 @@ inline Device device_of_kind(const std::string &kind) {
 }
 
 // Code of CUDA that runs on one capability alone, because it has instructions that no other has. Halide 21 has no name for it: its code for
-// the capability `as` gets these two lines of PTX.
+// the capability `as` gets these two lines of PTX. A target with the feature has code for all other devices, too: for those that the
+// feature `others` names, unless the target names another.
 struct ExactCapability {
-    const char *feature; // of a target
+    const char *feature;
     int capability, as;
-    const char *version, *target;
+    const char *others, *version, *target;
 };
-inline constexpr ExactCapability exact_capabilities[] = {{"cuda_capability_90a", 90, 86, ".version 8.0", ".target sm_90a"}};
+inline constexpr ExactCapability exact_capabilities[] = {
+    {"cuda_capability_90a", 90, 86, "cuda_capability_80", ".version 8.0", ".target sm_90a"}};
 
 constexpr const ExactCapability *exact_capability(int capability) {
     for (const ExactCapability &row : exact_capabilities) {

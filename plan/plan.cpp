@@ -92,7 +92,7 @@ void add_plans(const Frame &frame, const Problem &p, const Target &target, const
                std::string *error) {
     const Machine machine = machine_of(target);
     const bool wanted = given.frame.empty() ? frame.wanted(p, machine, plans->empty()) : given.frame == frame.name();
-    if (!wanted || !frame.serves(p, machine)) {
+    if (!wanted || !compiled_for(frame, p, machine)) {
         return;
     }
     const int longest = given.frame.empty() ? frame.best_up_to(p, machine) : frame.max_seq_len_q();
@@ -109,16 +109,13 @@ void add_plans(const Frame &frame, const Problem &p, const Target &target, const
     }
 }
 
-// The variants of one target by frame and default, or by the overrides.
+// The variants of one part of a target by frame and default, or by the overrides.
 std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const Overrides &given, std::string *error) {
     std::vector<VariantPlan> plans;
-    const std::vector<Target> within = capabilities_within(target), itself = {target};
     for (const Frame *frame : frames()) {
-        for (const Target &one : frame->of_one_capability() && !within.empty() ? within : itself) {
-            add_plans(*frame, p, one, given, &plans, error);
-            if (!error->empty()) {
-                return {};
-            }
+        add_plans(*frame, p, target, given, &plans, error);
+        if (!error->empty()) {
+            return {};
         }
     }
     return plans;
@@ -180,6 +177,29 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
     return plans;
 }
 
+// The variants of one target, best first. finder: null where there are overrides, which records are not for.
+std::vector<VariantPlan> plans_of_target(const Problem &p, const Target &target, const Overrides &given, const RecordFinder *finder,
+                                         std::string *error) {
+    std::vector<VariantPlan> plans;
+    for (const Target &part : parts_of(target)) {
+        const Machine machine = machine_of(part);
+        std::vector<VariantPlan> here = default_plans(p, part, given, error);
+        if (!error->empty()) {
+            return {};
+        }
+        if (finder) {
+            here =
+                p.free_group_size != 0 ? here : finder->apply(p, machine, target_class(part), here); // records are for groups of one size
+            here = with_tiles(p, machine, with_few_rows(p, machine, here));
+        }
+        // Those for one capability alone come before those for all other devices, but behind those for few queries.
+        const auto many =
+            std::stable_partition(plans.begin(), plans.end(), [](const VariantPlan &plan) { return plan.max_seq_len_q != 0; });
+        plans.insert(many, here.begin(), here.end());
+    }
+    return plans;
+}
+
 std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
                                  std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
     *error = refusal(p);
@@ -202,15 +222,11 @@ std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string
         if (!error->empty() || !parse_target(text, &target, error)) {
             return {};
         }
-        const Machine machine = machine_of(target);
-        *error = target_refusal(p, target.to_string(), machine);
-        std::vector<VariantPlan> here = error->empty() ? default_plans(p, target, given, error) : std::vector<VariantPlan>();
+        *error = target_refusal(p, target.to_string(), machine_of(target));
+        const std::vector<VariantPlan> here =
+            error->empty() ? plans_of_target(p, target, given, overridden ? nullptr : &finder, error) : std::vector<VariantPlan>();
         if (!error->empty()) {
             return {};
-        }
-        if (!overridden) { // records are for groups of one size
-            here = p.free_group_size != 0 ? here : finder.apply(p, machine, target_class(target), here);
-            here = with_tiles(p, machine, with_few_rows(p, machine, here));
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine_of(parsed_target(plan.target))});

@@ -101,10 +101,14 @@ const ExactCapability *only_capability_of(const Target &target) {
     return row == std::end(exact_capabilities) ? nullptr : row;
 }
 
+bool is_capability(const std::string &feature) {
+    return feature.rfind(cuda_capability_, 0) == 0;
+}
+
 // In the place of all capabilities of a target.
 void set_capability(Target *target, const std::string &capability) {
     for (auto feature = target->features.begin(); feature != target->features.end();) {
-        feature = feature->rfind(cuda_capability_, 0) == 0 ? target->features.erase(feature) : std::next(feature);
+        feature = is_capability(*feature) ? target->features.erase(feature) : std::next(feature);
     }
     target->features.insert(capability);
 }
@@ -204,16 +208,18 @@ Machine machine_of(const Target &target) {
     return machine_for(Processor{architecture, target.bits, target.vector_bits, cpu_features_of(target)});
 }
 
-std::vector<Target> capabilities_within(const Target &target) {
-    std::vector<Target> within;
-    const Machine machine = machine_of(target);
-    for (const ExactCapability &row : exact_capabilities) {
-        if (machine.device.api == POLYHEAD_CUDA && !machine.exact && machine.capability <= row.capability) {
-            within.push_back(target);
-            set_capability(&within.back(), row.feature);
-        }
+std::vector<Target> parts_of(const Target &target) {
+    const ExactCapability *only = machine_of(target).exact ? only_capability_of(target) : nullptr;
+    if (!only) {
+        return {target};
     }
-    return within;
+    Target others = target, alone = target;
+    others.features.erase(only->feature);
+    if (std::none_of(others.features.begin(), others.features.end(), is_capability)) {
+        others.features.insert(only->others);
+    }
+    set_capability(&alone, only->feature);
+    return {others, alone};
 }
 
 std::string target_class(const Target &target) {

@@ -38,8 +38,9 @@ Target parsed_target(const std::string &text);
 // Architecture, bits and system of this machine.
 Target this_system();
 
-// The targets of one capability alone that devices of this one run, too; none where it is one itself.
-std::vector<Target> capabilities_within(const Target &target);
+// What code is made for: a target that names the only capability to run some code is one for all other devices, and then one for that
+// capability alone; every other target is itself.
+std::vector<Target> parts_of(const Target &target);
 
 // The row of the machine that a target names (machines/machines.h).
 Machine machine_of(const Target &target);

@@ -37,7 +37,7 @@ void check_half(size_t first) {
             check_shapes(kernel, device, home, seed, awkward_shapes(call_problem(kernel), seed, shapes_per_kernel()));
             seed += 1000;
         }
-        const std::vector<polyhead_kernel> variants = forced_variants(kernel, device.api());
+        const std::vector<polyhead_kernel> variants = forced_variants(kernel, device);
         for (const polyhead_kernel &forced : variants.size() > 1 ? variants : std::vector<polyhead_kernel>()) {
             check_shapes(forced, device, homes[seed % homes.size()], seed,
                          awkward_shapes(call_problem(kernel), seed, shapes_per_kernel() + 3));
@@ -73,7 +73,7 @@ TEST_CASE("gpu: every variant decodes one to sixteen queries") {
                 shape.poison = true;
             }
         }
-        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device)) {
             check_shapes(forced, device, homes_of(device).back(), text_seed(kernel->name), shapes);
         }
     }

@@ -63,7 +63,7 @@ bool on_driver_of_tests(const TestDevice &device) {
 // check(kernel, call) for every variant, with a call that has run before.
 template <typename Check> void for_each_warm_call(const TestDevice &tested, polyhead_device *device, const Check &check) {
     for (const Kernel *kernel : kernels_for(tested)) {
-        for (const polyhead_kernel &forced : forced_variants(*kernel, tested.api())) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, tested)) {
             const Shape shape = short_shape(forced);
             if (!serves(forced, shape.seq_len_q)) {
                 continue;

@@ -21,7 +21,7 @@ Shape shape_for(const polyhead_kernel &forced, uint64_t seed) {
 TEST_CASE("gpu same bits: every variant, whatever neighbours and padding") {
     const TestDevice &device = required_device();
     for (const Kernel *kernel : kernels_for(device)) {
-        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device)) {
             const KernelSubject subject(forced, 31, false, device.raw(), Home::host);
             for (uint64_t seed = 1; seed <= (test_all() && !emulated() ? 4u : 1u); seed++) {
                 const Shape shape = shape_for(forced, seed);
@@ -36,7 +36,7 @@ TEST_CASE("gpu same bits: every variant, whatever neighbours and padding") {
 TEST_CASE("gpu same bits: whether tensors live on the host or on the device") {
     const TestDevice &device = required_device();
     for (const Kernel *kernel : kernels_for(device)) {
-        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device)) {
             const Shape shape = shape_for(forced, 2);
             if (!serves(forced, shape.seq_len_q)) {
                 continue;

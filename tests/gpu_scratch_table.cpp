@@ -68,7 +68,7 @@ TEST_CASE("gpu scratch: what a call asks for on the device is what it says, ever
         if (!is_sdpa(kernel->problem) || device.api() == Api::vulkan) {
             continue;
         }
-        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device)) {
             const KernelSubject subject(forced, 7, false, device.raw(), Home::device);
             for (const Lengths &lengths : all_lengths) {
                 const Shape shape = plain_shape(call_problem(forced), lengths.batch, lengths.seq_len_q, lengths.seq_len_kv, 5);
@@ -88,7 +88,7 @@ TEST_CASE("gpu scratch: keys behind the longest valid one take no memory where t
     for (const Kernel *kernel : kernels_for(device)) {
         const Problem &p = kernel->problem;
         const bool free_keys = p.kv_lengths != 0 && p.seq_len_kv == 0 && !(p.expression && p.expression[0]);
-        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device)) {
             if (!free_keys || forced.variants[0].max_seq_len_q == 0 || forced.variants[0].scratch.terms[0].key_block == 0) {
                 continue;
             }

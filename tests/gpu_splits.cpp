@@ -149,7 +149,7 @@ void sweep(const std::string &frame) {
         INFO(line);
         const CompiledKernel compiled(p, {target(), tiling, "gpu_splits_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
-        const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), TestDevice::get().api());
+        const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), TestDevice::get());
         REQUIRE(forced.size() == 1);
         const KernelSubject subject(forced[0], seed, false, TestDevice::get().raw());
         double worst = 0;

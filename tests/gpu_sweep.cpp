@@ -76,7 +76,7 @@ void sweep_compiled(const std::string &name, int number, const Problem &p, uint6
     REQUIRE(compiled.error() == "");
     double worst = 0;
     int checked = 0;
-    for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), TestDevice::get().api())) {
+    for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), TestDevice::get())) {
         checked += sweep_variant(forced, seed, shapes, &worst);
     }
     CHECK(checked > 0);

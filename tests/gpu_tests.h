@@ -43,7 +43,7 @@ inline std::vector<const Kernel *> kernels_for(const TestDevice &device) {
         if (for_another_api(*kernel, device.api())) {
             continue;
         }
-        CHECK(!forced_variants(*kernel, device.api()).empty());
+        CHECK(!forced_variants(*kernel, device).empty());
         if (affordable(kernel->problem)) {
             kernels.push_back(kernel);
         } else {

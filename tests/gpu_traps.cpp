@@ -193,7 +193,7 @@ void check_many_chunks(const Problem &problem, const std::string &tiling) {
     const CompiledKernel compiled(problem, {"host-opencl", tiling, "trap"});
     INFO(generate_line(problem) << " --target host-opencl --tiling '" << tiling << "'");
     REQUIRE(compiled.error() == "");
-    for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), Api::opencl)) {
+    for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), TestDevice::get())) {
         const KernelSubject subject(forced, 51, false, TestDevice::get().raw());
         for (Values values : {Values::normal, Values::peaked, Values::extreme_logits}) {
             if (values == Values::extreme_logits && !is_sdpa(problem)) {

@@ -84,7 +84,7 @@ inline void sweep_warps(const std::string &name, const char *target, const std::
         INFO(line);
         const CompiledKernel compiled(p, {target, tiling, "gpu_" + frame + "_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
-        const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), Api::cuda);
+        const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), TestDevice::get());
         REQUIRE(forced.size() == 1);
         const KernelSubject subject(forced[0], seed, false, TestDevice::get().raw());
         double worst = 0;

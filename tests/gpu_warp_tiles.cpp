@@ -29,7 +29,7 @@ TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits"
         const std::string tiling = "frame=warp_tiles" + knob;
         const CompiledKernel compiled(p, {target, tiling, "gpu_warp_rows_" + std::to_string(knob.size())});
         REQUIRE(compiled.error() == "");
-        const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, device->raw());
+        const KernelSubject subject(forced_variants(compiled.kernel(), *device).at(0), 1, false, device->raw());
         Inputs inputs(p, shape);
         INFO(tiling);
         REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
@@ -51,7 +51,7 @@ TEST_CASE("gpu warp tiles: rows of short batch rows see no whole chunk of a long
     p.kv_lengths = 1;
     const CompiledKernel compiled(p, {target, "frame=warp_tiles", "gpu_warp_counts"});
     REQUIRE(compiled.error() == "");
-    const KernelSubject subject(forced_variants(compiled.kernel(), Api::cuda).at(0), 1, false, device->raw());
+    const KernelSubject subject(forced_variants(compiled.kernel(), *device).at(0), 1, false, device->raw());
     Shape shape = plain_shape(p, 2, 16, 96, 1);
     shape.lengths = {2, 85};
     double worst = 0;

@@ -234,6 +234,12 @@ class WarmCalls(unittest.TestCase):
             self.assertIn("query: found a tensor that requires gradients", str(caught.exception))
 
 
+class Targets(unittest.TestCase):
+    def test_of_capabilities(self):
+        for capability, expected in ((35, "35"), (75, "75"), (80, "80"), (86, "86"), (89, "86"), (90, "86-cuda_capability_90a"), (100, "86"), (120, "86")):
+            self.assertEqual(target_of(types.SimpleNamespace(api="cuda", capability=capability)), "host-cuda-cuda_capability_" + expected)
+
+
 class Graphs(unittest.TestCase):
     def test_a_call_in_a_graph(self):
         driver = Driver()

@@ -291,33 +291,36 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
     check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
 }
 
-TEST_CASE("generator: products of four warps are a variant for one capability, of every target that its devices run") {
+TEST_CASE("generator: a target with a capability that alone has products of four warps has code for all other devices, too") {
     std::string error;
     Problem p = sdpa_problem(8, 64, 2);
     p.dtype = POLYHEAD_BF16;
-    const auto targets = [&](const char *target, const char *tiling) {
+    const auto targets = [&](const std::string &capabilities, const char *tiling) {
         std::string text;
-        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, tiling, &error)) {
-            text += std::string(plan.frame->name()) + " " + plan.target + "\n";
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {"x86-64-linux-cuda" + capabilities}, tiling, &error)) {
+            text += std::string(plan.frame->name()) + plan.target.substr(plan.target.rfind('_')) + " ";
         }
         return text;
     };
-    const std::string exact = "group_tiles x86-64-linux-cuda-cuda_capability_90a\n";
-    for (const char *target :
-         {"x86-64-linux-cuda-cuda_capability_80", "x86-64-linux-cuda-cuda_capability_86", "x86-64-linux-cuda-cuda_capability_90a"}) {
-        INFO(target);
-        CHECK(targets(target, "frame=group_tiles") == exact);
-        CHECK(targets(target, "").find("group_tiles") == std::string::npos); // no device has run it yet
-    }
-    check_sentence(targets("x86-64-linux-opencl", "frame=group_tiles") + error, {"no frame 'group_tiles' serves"});
+    const std::string only = "-cuda_capability_90a", with_80 = "split_rows_80 group_tiles_90a warp_tiles_80 thread_rows_80 thread_rows_80 ";
+    CHECK(targets(only, "") == with_80);
+    CHECK(targets("-cuda_capability_80" + only, "") == with_80);
+    CHECK(targets("-cuda_capability_86" + only, "") == "split_rows_86 group_tiles_90a warp_tiles_86 thread_rows_86 thread_rows_86 ");
+    CHECK(targets("-cuda_capability_75" + only, "") == "split_rows_75 group_tiles_90a thread_rows_75 thread_rows_75 ");
+    CHECK(targets("-cuda_capability_80", "") == "split_rows_80 warp_tiles_80 thread_rows_80 thread_rows_80 ");
+    CHECK(targets(only, "frame=group_tiles") == "group_tiles_90a ");
+    CHECK(targets(only, "frame=warp_tiles") == "warp_tiles_80 ");
+    check_sentence(targets("-cuda_capability_80", "frame=group_tiles") + error, {"no frame 'group_tiles' serves"});
     const auto refused = [&](const char *tiling) {
-        CHECK(targets("x86-64-linux-cuda-cuda_capability_80", tiling).empty());
+        CHECK(targets(only, tiling).empty());
         return error;
     };
     check_sentence(refused("frame=group_tiles row_groups=6"), {"a multiple of 4", "found", "6"});
     check_sentence(refused("frame=group_tiles thread_rows=2"), {"thread_rows 1", "found 2"});
     check_sentence(refused("frame=group_tiles kv_chunks=1"), {"kv_chunks 2", "1"});
     check_sentence(refused("frame=group_tiles row_groups=16 kv_tile=240"), {"212 registers", "at most 200"});
+    p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    CHECK(targets(only, "") == targets("-cuda_capability_80", ""));
 }
 
 TEST_CASE("generator: a bool mask compiles where bytes are slow (WebGPU) or a feature of their own (Vulkan)") {

@@ -245,6 +245,35 @@ TEST_CASE("plans take the user's records, and defaults where none serves") {
     }
 }
 
+TEST_CASE("of a target with a part for one capability alone each part takes its own records") {
+    const auto version = [](const std::string &frame) { return std::to_string(gen::frame_named(frame)->schedule_version()); };
+    const auto of = [&](const std::string &frame, const std::string &tiling) {
+        std::string text = entry("x86-64-avx512", "cuda");
+        for (const auto &[what, with] : {std::pair<std::string, std::string>{"query_lanes", frame},
+                                         {"q_tile=48 kv_tile=96 key_panel=6", tiling},
+                                         {"--head-dim 64", "--head-dim 64 --dtype f16"},
+                                         {"\"schedule_version\": " + version("query_lanes"), "\"schedule_version\": " + version(frame)}}) {
+            text.replace(text.find(what), what.size(), with);
+        }
+        return text;
+    };
+    Problem p = sdpa_problem(12, 64);
+    p.dtype = POLYHEAD_F16;
+    const auto plans_with = [&](const std::vector<std::string> &entries) {
+        const RecordsFile file(file_of(entries));
+        std::string error, text;
+        for (const auto &plan :
+             gen::plan_variants(complete(p), {"x86-64-linux-cuda-cuda_capability_90a"}, "", &error, {file.path.string(), true})) {
+            text += std::string(plan.frame->name()) + plan.target.substr(plan.target.rfind('_')) + (plan.record.empty() ? " " : ":record ");
+        }
+        return text;
+    };
+    const std::string groups = of("group_tiles", "kv_tile=64"), warps = of("warp_tiles", "kv_tile=32");
+    CHECK(plans_with({groups}) == "split_rows_80 group_tiles_90a:record group_tiles_90a warp_tiles_80 thread_rows_80 thread_rows_80 ");
+    // Tensors whose rows do not begin at multiples of 16 bytes take thread rows, whatever was recorded.
+    CHECK(plans_with({warps}) == "split_rows_80 group_tiles_90a warp_tiles_80:record thread_rows_80 thread_rows_80 ");
+}
+
 TEST_CASE("a record made where tiles have another size by default keeps its tiles to itself") {
     const RecordsFile file(file_of({entry("x86-64-avx512", "x86-64-avx512_zen4")}));
     std::string error;

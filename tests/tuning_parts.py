@@ -286,6 +286,18 @@ class Problems(unittest.TestCase):
         self.assertEqual(fixed.segments(), [problem.Segment(0, 0, problem.Shape(1, 300, 200))])
         self.assertEqual(fixed.flops(fixed.segments()[0].shape), 2 * 4 * 300 * 200 * 64)
 
+    def test_what_the_device_lacks_is_left_out(self):
+        flags = problem.flags_of_line("--op sdpa --num-heads 2 --head-dim 64 --dtype f16")
+        found = {}
+        for capability in (70, 80, 90, 100):
+            task = problem.Task("t", flags, "x86-64-linux-cuda-cuda_capability_75-cuda_capability_90a", capability=capability)
+            found[capability] = [frame["frame"] for frame in task.frames(SHAPE)], [v["frame"] for v in task.space["targets"][0]["variants"]]
+            if capability > 70:
+                self.assertEqual(task.default_point(SHAPE)[0], found[capability][0][0])
+        self.assertEqual({capability: (frames[0] if frames else "", set(variants)) for capability, (frames, variants) in found.items()},
+                         {70: ("", set()), 80: ("thread_rows", {"split_rows", "thread_rows"}),
+                          90: ("group_tiles", {"split_rows", "group_tiles", "thread_rows"}), 100: ("thread_rows", {"split_rows", "thread_rows"})})
+
     def test_larger_values_of_a_knob_are_left_out(self):
         def most(task):
             decode, = [frame for frame in task.frames(problem.Shape(1, 1, 2048)) if frame["frame"] == "head_lanes"]

@@ -1,6 +1,8 @@
 // The space of tilings as JSON.
 #include "space.h"
 
+#include <optional>
+
 #include <nlohmann/json.hpp>
 
 #include "../contract/problem_fields.h"
@@ -26,12 +28,32 @@ OrderedJson tiling_json(const gen::Tiling &tiling) {
     return j;
 }
 
-OrderedJson frames_json(const polyhead_problem &p, const gen::Machine &machine) {
+// The machine of the part of a target that a frame is compiled for; none: there is no such part.
+std::optional<gen::Machine> machine_for(const gen::Frame &frame, const polyhead_problem &p, const gen::Target &target) {
+    for (const gen::Target &part : gen::parts_of(target)) {
+        if (const gen::Machine machine = gen::machine_of(part); gen::compiled_for(frame, p, machine)) {
+            return machine;
+        }
+    }
+    return std::nullopt;
+}
+
+// What a device must have, as the manifest says it.
+void add_capability(const gen::Machine &machine, OrderedJson *j) {
+    if (machine.capability > 0) {
+        (*j)["capability"] = machine.capability;
+        (*j)["capability_exact"] = machine.exact;
+    }
+}
+
+OrderedJson frames_json(const polyhead_problem &p, const gen::Target &target) {
     OrderedJson frames = OrderedJson::array();
     for (const gen::Frame *frame : gen::frames()) {
-        if (frame->schedule_version() == 0 || !frame->serves(p, machine)) {
+        const std::optional<gen::Machine> found = machine_for(*frame, p, target);
+        if (frame->schedule_version() == 0 || !found) {
             continue;
         }
+        const gen::Machine &machine = *found;
         OrderedJson knobs = OrderedJson::array();
         for (const gen::KnobValues &k : gen::tiling_space(*frame, p, machine)) {
             knobs.push_back({{"knob", k.knob}, {"meaning", k.meaning}, {"values", k.values}});
@@ -41,6 +63,7 @@ OrderedJson frames_json(const polyhead_problem &p, const gen::Machine &machine) 
                           {"max_seq_len_q", frame->best_up_to(p, machine)},
                           {"default", tiling_json(gen::default_tiling(*frame, p, machine, {}))},
                           {"knobs", knobs}});
+        add_capability(machine, &frames.back());
     }
     return frames;
 }
@@ -59,6 +82,7 @@ OrderedJson variants_json(const Request &request, const std::string &target, std
                             {"max_seq_len_q", plan.max_seq_len_q},
                             {"tiling", plan.tiling.to_string()},
                             {"record", readable(plan.record)}});
+        add_capability(gen::machine_of(gen::parsed_target(plan.target)), &variants.back());
     }
     return variants;
 }
@@ -83,26 +107,25 @@ std::string space_text(const Request &request, std::string *error) {
         if (!error->empty()) {
             return "";
         }
-        j["targets"].push_back({{"target", text},
-                                {"target_class", gen::target_class(target)},
-                                {"frames", frames_json(p, gen::machine_of(target))},
-                                {"variants", variants}});
+        j["targets"].push_back(
+            {{"target", text}, {"target_class", gen::target_class(target)}, {"frames", frames_json(p, target)}, {"variants", variants}});
     }
     return j.dump(2) + "\n";
 }
 
 std::string point_refusal(const Request &request, const std::string &name, const std::string &text) {
-    const gen::Machine machine = gen::machine_of(gen::parsed_target(request.targets[0]));
     gen::Tiling tiling;
     const std::string refusal = tiling.set_all(text);
     if (!refusal.empty()) {
         return refusal;
     }
     const gen::Frame *const frame = gen::frame_named(name);
-    if (!frame || !frame->serves(request.problem, machine)) {
+    const std::optional<gen::Machine> machine =
+        frame ? machine_for(*frame, request.problem, gen::parsed_target(request.targets[0])) : std::nullopt;
+    if (!machine) {
         return "frame: " + name + " does not serve this problem on " + request.targets[0];
     }
-    return gen::candidate_refusal(*frame, request.problem, gen::default_tiling(*frame, request.problem, machine, tiling), machine);
+    return gen::candidate_refusal(*frame, request.problem, gen::default_tiling(*frame, request.problem, *machine, tiling), *machine);
 }
 
 std::string records_text(const std::string &json, const std::string &name) {

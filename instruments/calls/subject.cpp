@@ -61,7 +61,7 @@ polyhead_status KernelSubject::run_on_device(const polyhead_args &args) const {
     return status;
 }
 
-std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api) {
+std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api, const Device *device) {
     std::vector<polyhead_kernel> forced;
     for (int32_t i = 0; i < kernel.num_variants; i++) {
         const polyhead_variant &variant = kernel.variants[i];
@@ -75,10 +75,14 @@ std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api 
             note_not_run(std::string("kernel ") + kernel.name + " variant " + variant.name, std::string("needs ") + names);
             continue;
         }
-        note_run();
         polyhead_kernel one = kernel;
         one.variants = &variant;
         one.num_variants = 1;
+        if (device && !Kernel(one).supported(device)) {
+            note_not_run(std::string("kernel ") + kernel.name + " variant " + variant.name, "needs another device");
+            continue;
+        }
+        note_run();
         forced.push_back(one);
     }
     return forced;

@@ -20,8 +20,8 @@ public:
     virtual int schedule_version() const = 0;
     // Does it multiply by instructions that a warp makes together?
     virtual bool multiplies_by_warps() const { return false; }
-    // Does it multiply by instructions that devices of one capability alone have? A target that these devices run, too, then has a variant
-    // for them.
+    // Does it multiply by instructions that devices of one capability alone have? Code for such a capability has these frames and no
+    // others: what others have, its devices run as well.
     virtual bool of_one_capability() const { return false; }
     // Which knobs it reads, in addition to those of linear layers; everyone: no others. A frame that is made of another reads its knobs
     // too.
@@ -63,6 +63,11 @@ public:
     // What it keeps for a whole call.
     virtual void add_scratch(ScratchTerms *) const {}
 };
+
+// Are there variants of the frame for this machine?
+inline bool compiled_for(const Frame &frame, const Problem &problem, const Machine &machine) {
+    return frame.of_one_capability() == machine.exact && frame.serves(problem, machine);
+}
 
 // In the order in which variants of a kernel are planned.
 const std::vector<const Frame *> &frames();

@@ -23,7 +23,7 @@ public:
     bool serves(const Problem &p, const Machine &machine) const override {
         return machine.group_product(p.dtype) && warp_tiles_frame().serves(p, machine);
     }
-    bool wanted(const Problem &, const Machine &, bool) const override { return false; }
+    bool wanted(const Problem &, const Machine &, bool) const override { return true; }
 
     void fill_defaults(Tiling *t, const Problem &p, const Machine &) const override {
         fill(t->thread_rows, 1);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "../../contract/problem_fields.h"
 #include "../../contract/tensors.h"
@@ -73,7 +74,7 @@ int first_query(const TunedRecord &record, const Problem &p, const Machine &mach
 std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const Machine &machine, const std::string &target) {
     std::vector<VariantPlan> plans;
     for (const TunedRecord &record : match.records) {
-        if (!record.frame->serves(p, machine)) {
+        if (!compiled_for(*record.frame, p, machine)) {
             continue;
         }
         VariantPlan plan{record.frame,
@@ -156,8 +157,12 @@ std::vector<VariantPlan> RecordFinder::apply(const Problem &p, const Machine &ma
             continue;
         }
         for (const VariantPlan &plan : defaults) {
+            // Variants whose warps multiply are not for all tensors and devices: in the place of others they need them behind them.
+            std::vector<VariantPlan> replacing;
+            std::copy_if(plans.begin(), plans.end(), std::back_inserter(replacing),
+                         [&](const VariantPlan &one) { return one.frame == plan.frame || !one.frame->multiplies_by_warps(); });
             const bool served =
-                p.seq_len_q > 0 ? covered(plans, p.seq_len_q, p.seq_len_q) : covered(plans, plan.min_seq_len_q, plan.max_seq_len_q);
+                p.seq_len_q > 0 ? covered(replacing, p.seq_len_q, p.seq_len_q) : covered(replacing, plan.min_seq_len_q, plan.max_seq_len_q);
             if (!served) {
                 plans.push_back(plan);
             }

@@ -302,15 +302,15 @@ def clear_cache() -> None:
     _core.clear_kernels()
 
 
-# Compute capabilities that Halide 21 can make code for.
-CAPABILITIES = (86, 80, 75, 70, 61, 50, 35, 30)
+# Compute capabilities that Halide 21 can make code for, and one that has instructions of its own.
+CAPABILITIES, ALONE = (86, 80, 75, 70, 61, 50, 35, 30), {90: "-cuda_capability_90a"}
 
 
 def target_of(device: Optional[Any]) -> str:
-    """The Halide target for a device: its API, and for CUDA the newest capability that both the device and Halide support."""
+    """The target for a device: its API, and for CUDA the newest capability that both the device and Halide support, and the device's own."""
     if device is None:
         return "host"
     if device.api != "cuda":
         return "host-" + device.api
     capability = next((known for known in CAPABILITIES if known <= max(device.capability, 30)))
-    return "host-cuda-cuda_capability_%d" % capability
+    return "host-cuda-cuda_capability_%d" % capability + ALONE.get(device.capability, "")

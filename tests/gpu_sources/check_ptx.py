@@ -13,7 +13,7 @@ NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
 # Kernels whose warps multiply ask for more shared memory, as much as every device from capability 8.0 on has, and keep scores and sums in all
 # the registers that there are.
-PRODUCT_OF_WARPS, MAX_SHARED_ON_REQUEST, MOST_SPILLED_BESIDE_PRODUCTS = "mma.sync", 99 * 1024, 96
+PRODUCT_OF_WARPS, MAX_SHARED_ON_REQUEST, MAX_SHARED_ALONE, MOST_SPILLED_BESIDE_PRODUCTS = "mma.sync", 99 * 1024, 227 * 1024, 96
 # Heads of more dimensions may spill: a row of them does not fit into 255 registers. Others may by a few registers: on an H100 8 keys of a chunk
 # with up to 16 bytes of spills are faster than 4 without (docs/measured/schedules_gpu.md).
 STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
@@ -79,8 +79,10 @@ def check(text, strict, launches):
         faults.append("no kernel in the PTX")
     by_warps = PRODUCT_OF_WARPS in text
     most_shared, most_spilled = (MAX_SHARED_ON_REQUEST, MOST_SPILLED_BESIDE_PRODUCTS) if by_warps else (MAX_SHARED_BYTES, MOST_SPILLED_BYTES)
-    made_for = re.findall(r"^\.target (sm_\d+)", text, re.M)
-    for architecture in made_for[:1] + [NEWER]:
+    made_for = re.findall(r"^\.target (sm_\d+a?)", text, re.M)[:1]
+    alone = made_for and made_for[0].endswith("a")  # no other architecture runs it
+    most_shared = MAX_SHARED_ALONE if alone else most_shared
+    for architecture in made_for if alone else made_for + [NEWER]:
         assembled, error = assemble(text, architecture)
         if error:
             faults.append(error)

@@ -23,7 +23,7 @@ std::string first_line(const std::string &text) {
 
 // The largest error / tolerance over a few awkward shapes of the kernel's variants for this device.
 std::string worst_error(const Kernel &kernel, const TestDevice &device, double *worst) {
-    const std::vector<polyhead_kernel> variants = forced_variants(kernel, device.api());
+    const std::vector<polyhead_kernel> variants = forced_variants(kernel, device);
     if (variants.empty()) {
         return "no variant for this device";
     }

@@ -110,6 +110,9 @@ def check_ptx_cases(cases):
     cases.bad("not launched", check_ptx.check(good, True, {})[0], "never launched")
     cases.bad("unknown threads", check_ptx.check(good, True, {"f": dict(LAUNCH["f"], threads_y=None)})[0], "not constants")
     cases.bad("shared memory", check_ptx.check(good, True, {"f": dict(LAUNCH["f"], shared_bytes=49153)})[0], "shared")
+    alone = check_ptx.check(good.replace("sm_80", "sm_90a").replace(".version 7.0", ".version 8.0"), True, {"f": dict(LAUNCH["f"], shared_bytes=100000)})
+    cases.good("for one architecture alone", alone[0])
+    cases.equal("for one architecture alone", [record["architecture"] for record in alone[1]], ["sm_90a"])
     cases.bad("registers of a block", check_ptx.launch_faults({"threads": 512, "shared_bytes": 0, "registers": 129}, 49152), "registers")
     cases.good("registers of a block", check_ptx.launch_faults({"threads": 512, "shared_bytes": 0, "registers": 128}, 49152))
     loops = ptx.kernels(good)["f"]["loops"]

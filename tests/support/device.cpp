@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "instruments/calls/subject.h"
 #include "sweep.h"
 
 namespace polyhead::test {
@@ -55,6 +56,10 @@ TestDevice::TestDevice() {
     if (!status.ok()) {
         error_ = std::string("POLYHEAD_TEST_DEVICE=") + text + ": " + status.message();
     }
+}
+
+std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, const TestDevice &on) {
+    return forced_variants(kernel, on.api(), &on.device());
 }
 
 std::string TestDevice::name() const {

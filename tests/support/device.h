@@ -17,6 +17,7 @@ public:
     static const TestDevice &get();
     const std::string &error() const { return error_; }
     polyhead_device *raw() const { return device_.raw(); }
+    const Device &device() const { return device_; }
     Api api() const { return api_; }
     std::string name() const;
 
@@ -26,6 +27,9 @@ private:
     Device device_;
     std::string error_;
 };
+
+// The variants of a kernel that this device can run (instruments/calls/subject.h).
+std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, const TestDevice &on);
 
 // "opencl" and "opencl:2" to api and index; false for anything else.
 bool parse_device(const std::string &text, Api *api, int *index);

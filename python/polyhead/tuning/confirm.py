@@ -30,7 +30,7 @@ def confirm(task: Task, shape: Shape, records: str, threads: int, compile_second
             try:
                 tuned = lab.prepare_flags(["--tuned", os.path.abspath(records)], shape)
                 processes.append(tuned)
-                record = _record_of(json.loads(tuned.ask("manifest")), shape)
+                record = _record_of(list(filter(task.runs, json.loads(tuned.ask("manifest"))["variants"])), shape)
                 times = _times([tuned, untuned] if untuned else [tuned], shape)
             except Poisoned as why:
                 raise Refuted(str(why)) from why
@@ -64,9 +64,9 @@ def clearly_slower(tuned: list[float], untuned: list[float]) -> bool:
     return all(of(tuned) > SLOWER * of(untuned) for of in (numpy.median, min))
 
 
-def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
+def _record_of(variants: list[dict[str, Any]], shape: Shape) -> str:
     """The record of the variant that serves the shape."""
-    for variant in manifest["variants"]:
+    for variant in variants:
         last = variant["max_seq_len_q"]
         if variant["min_seq_len_q"] <= shape.seq_len_q and (last == "unlimited" or shape.seq_len_q <= last):
             if "tuning_record" in variant:

@@ -11,7 +11,7 @@ import shlex
 import sys
 from typing import Any, Iterable, NamedTuple, Optional
 
-from .. import _core, options
+from .. import Device, _core, device_count, options
 from ..error import refuse
 
 SDPA, MHA, LINEAR = options.OPS["sdpa"], options.OPS["mha"], options.OPS["linear"]
@@ -58,6 +58,7 @@ class Task:
     batch: int = 1
     lengths: tuple[int, ...] = LENGTHS
     most: dict[str, int] = dataclasses.field(default_factory=dict)  # larger values of these knobs are not tried
+    capability: int = 0  # of the CUDA device that it is measured on, times 10; 0: the first one's
     space: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,9 +69,19 @@ class Task:
             raise refuse("op: found %s, expected %s" % (names[self.fields["op"]], options.one_of(*(names[op] for op in TUNED)).expected))
         if self.fields["cache"]:
             raise refuse("cache: found 1, expected 0: tune sdpa and linear layers of these sizes, a layer with a cache takes records of layers")
-        for frame in self.space["targets"][0]["frames"]:
+        if self.device and not self.capability and device_count(self.device):
+            self.capability = Device(self.device).capability
+        target = self.space["targets"][0]
+        for kind in ("frames", "variants"):
+            target[kind] = [part for part in target[kind] if self.runs(part)]
+        for frame in target["frames"]:
             for knob in frame["knobs"]:
                 knob["values"] = [n for n in knob["values"] if self.allows({knob["knob"]: n})] or knob["values"][:1]
+
+    def runs(self, part: dict[str, Any]) -> bool:
+        """Whether the device has what a frame or a variant needs."""
+        needed = part.get("capability", 0)
+        return not self.capability or (self.capability == needed if part.get("capability_exact") else self.capability >= needed)
 
     def allows(self, knobs: dict[str, int]) -> bool:
         """True when no knob is larger than its limit."""

@@ -41,6 +41,7 @@ inline Problem warp_problem(int number, Random &random) {
     p.head_dim_v = random.chance(70) ? p.head_dim : random.pick(dims);
     p.dtype = number % 2 == 0 ? POLYHEAD_F16 : POLYHEAD_BF16;
     p.lse = random.chance(40);
+    p.page_size = random.chance(25) ? random.pick(std::vector<int32_t>{16, 32, 64, 128}) : 0;
     // A third is plain, a third has masks alone.
     if (number % 3 != 0) {
         choose_masks(&p, random);

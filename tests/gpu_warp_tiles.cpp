@@ -58,6 +58,24 @@ TEST_CASE("gpu warp tiles: rows of short batch rows see no whole chunk of a long
     CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
 }
 
+TEST_CASE("gpu warp tiles: a value that is not finite is added from the page that it lies in") {
+    const TestDevice *const device = required_cuda();
+    if (!device) {
+        return;
+    }
+    Problem p = sdpa_problem(1, 16);
+    p.dtype = POLYHEAD_F16;
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    p.page_size = 16;
+    const CompiledKernel compiled(p, {target, "frame=warp_tiles", "gpu_warp_pages"});
+    REQUIRE(compiled.error() == "");
+    const KernelSubject subject(forced_variants(compiled.kernel(), *device).at(0), 1, false, device->raw());
+    Shape shape = plain_shape(p, 1, 40, 48, 3);
+    shape.poison_key = 25; // of the second page of a word of bits
+    double worst = 0;
+    CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
+}
+
 TEST_CASE("gpu warp tiles: features over lengths around the borders of tiles") {
     if (!required_cuda()) {
         return;

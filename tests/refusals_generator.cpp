@@ -255,6 +255,12 @@ TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multipl
             CHECK(warps(p, "x86-64-linux-cuda-cuda_capability_75") == 0);
         }
     }
+    for (const int page_size : {1, 8, 16, 128}) {
+        Problem p = sdpa_problem(8, 64, 2);
+        p.dtype = POLYHEAD_F16;
+        p.page_size = page_size;
+        CHECK(warps(p, cuda) == (page_size >= 16));
+    }
     Problem rotated = sdpa_problem(8, 64, 2);
     rotated.dtype = POLYHEAD_F16;
     rotated.rope = POLYHEAD_ROPE_INTERLEAVED;

@@ -80,10 +80,7 @@ protected:
         return copies(
             "first_value_copy", k_.keys, f_.problem().head_dim_v, base_ + value_place(k_.chunks - 1), 0, false,
             [](const Expr &) { return Expr(0); },
-            [this](const Expr &d, const Expr &row) {
-                const KeySource &keys = f_.inputs().keys;
-                return keys.stored_value(d, keys.existing_row(row), kv_head(), s_.b);
-            });
+            [this](const Expr &d, const Expr &row) { return f_.inputs().keys.stored_value(d, row_of(row), kv_head(), s_.b); });
     }
 
     Expr more_start() const override {

@@ -82,7 +82,7 @@ Func WarpTilesBuilder::copy_chunk(const std::string &name, int head_dim, const E
     const auto key = [=](const Expr &row) { return chunk * k_.keys + row; };
     return copies(
         name, k_.keys, head_dim, base_ + to, after, of_chunk, [=](const Expr &row) { return exist ? Expr(16) : bytes_of(key(row)); },
-        [=, keys = f_.inputs().keys](const Expr &d, const Expr &row) { return stored(d, keys.existing_row(key(row)), kv_head(), s_.b); });
+        [=](const Expr &d, const Expr &row) { return stored(d, row_of(key(row)), kv_head(), s_.b); });
 }
 
 Func WarpTilesBuilder::copy_keys(const std::string &kind, const Expr &chunk, const Expr &after, bool of_chunk) {

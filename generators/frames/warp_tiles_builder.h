@@ -111,6 +111,13 @@ protected:
     Func copy_chunk(const std::string &name, int head_dim, const Expr &to, const Expr &chunk, const Expr &after, bool of_chunk, bool exist,
                     const KeySource::Element &stored);
     Expr existing(const Expr &key) const { return Halide::max(f_.inputs().keys.row(key), 0); }
+    // The row of a key of which no byte may be read. A page table is read for it.
+    Expr row_of(const Expr &key) const { return f_.inputs().keys.page_table() ? existing(key) : f_.inputs().keys.existing_row(key); }
+    // How many keys of a chunk, at most these, lie one behind the other in memory.
+    int keys_of_a_page(int most) const {
+        const int page = f_.problem().page_size;
+        return page == 0 || (page % most == 0 && k_.keys % most == 0) ? most : warp_tiles_page;
+    }
 
     void define_start();
     // Copies of values before the first chunk, and what else comes before it.

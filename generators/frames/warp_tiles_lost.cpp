@@ -34,7 +34,7 @@ void WarpTilesBuilder::define_lost(const std::string &kind, const Expr &values, 
 // Adds the values that were made 0, for the rows that see them.
 void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number, const Func &logits, WarpChunk *chunk) {
     constexpr int bits = 32;
-    const int sums = k_.product->sums_of_lane(), words = (k_.keys + bits - 1) / bits;
+    const int sums = k_.product->sums_of_lane(), words = (k_.keys + bits - 1) / bits, together = keys_of_a_page(bits);
     Func own = func(kind, "seen_by_lane"), seen = func(kind, "seen"); // a bit for each key, in words
     const RDom keys(0, 2, 0, bits / piece, kind + "seen_keys");
     const Expr eight = min(word_ * (bits / piece) + keys.y, score_columns() - 1), bit = keys.y * piece + s_.lane % 4 * 2 + keys.x;
@@ -46,15 +46,16 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
     chunk->stages.push_back({own, dims, {keys.x, keys.y}});
     add(&chunk->stages, seen, dims);
     Expr token = chunk->acc(at({}, true));
-    for (int i = 0; i < words * k_.tiles; i++) {
-        const int word = i % words, mt = i / words;
-        const Expr first = number * k_.keys + word * bits,
-                   count = min(length_(s_.qt, s_.b) - first, std::min(bits, k_.keys - word * bits)) * chunk->lost(at({}, true));
-        const auto of_row = [&](int q2) { return reinterpret<int32_t>(seen(at({word, q2, mt}, true))); };
-        const auto value = [&](const Expr &key) {
-            const KeySource &source = f_.inputs().keys;
-            return source.stored_value(s_.lane % 4 * 2, source.existing_row(key), kv_head(), s_.b);
+    const int parts = (k_.keys + together - 1) / together;
+    for (int i = 0; i < parts * k_.tiles; i++) {
+        const int part = i % parts * together, mt = i / parts;
+        const Expr first = number * k_.keys + part,
+                   count = min(length_(s_.qt, s_.b) - first, std::min(together, k_.keys - part)) * chunk->lost(at({}, true));
+        const auto of_row = [&](int q2) {
+            const Expr word = seen(at({part / bits, q2, mt}, true));
+            return reinterpret<int32_t>(part % bits == 0 ? word : word >> cast<uint32_t>(part % bits));
         };
+        const auto value = [&](const Expr &key) { return f_.inputs().keys.stored_value(s_.lane % 4 * 2, row_of(key), kv_head(), s_.b); };
         token = token + mended(*k_.product, {acc_slot(mt, 0), s_.head_dim_v / piece * sums, value(first), value(first + 1), count,
                                              of_row(0), of_row(1)});
     }

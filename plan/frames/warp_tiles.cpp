@@ -28,8 +28,8 @@ public:
                             p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
         const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
         const int copied = warp_tiles_copied_elements(p.dtype);
-        return product && contract::computes_out(p) && stored && only_out && p.page_size == 0 && p.head_dim % copied == 0 &&
-               p.head_dim_v % copied == 0 && std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
+        return product && contract::computes_out(p) && stored && only_out && p.page_size % warp_tiles_page == 0 &&
+               p.head_dim % copied == 0 && p.head_dim_v % copied == 0 && std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
     }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
 

@@ -8,6 +8,7 @@ namespace polyhead::gen {
 constexpr int warp_tiles_panel = 64;      // columns of a panel
 constexpr int warp_tiles_row_bytes = 128; // of a row of a panel
 constexpr int warp_tiles_copy = 16;       // bytes of one copy
+constexpr int warp_tiles_page = 16;       // rows of the smallest page: a chunk has as many at least
 
 inline int warp_tiles_copied_elements(int dtype) {
     return warp_tiles_copy / contract::dtype_bytes(dtype);

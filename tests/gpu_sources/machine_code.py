@@ -31,6 +31,8 @@ GROUPS = Frame("group_tiles", "cuda_capability_90a", ("90a",), ("90a",), "HGMMA"
 KERNELS = [("%s_d%d%s" % (dtype, dim, "_causal" if causal else ""), dim,
             ["--dtype", dtype, "--head-dim", str(dim)] + (["--causal", "bottom_right"] if causal else []))
            for dtype in ("f16", "bf16") for dim in (64, 128) for causal in (False, True)]
+# Of these no number of instructions is asked.
+TOLD = [("f16_d%d_pages" % dim, 0, ["--dtype", "f16", "--head-dim", str(dim), "--page-size", "16", "--kv-lengths"]) for dim in (64, 128)]
 LEAST_WARPS, MOST_SPILLED, REGISTERS, WARP, KEYS, LEAST_OVERLAPPED = 8, 96, 65536, 32, 128, 0.95
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([\w.]+)(.*?);")
 PROGRAMS_AT_ONCE = 2
@@ -148,7 +150,7 @@ def counted(options, frame, name, dim, flags):
     kernel, lines, well = generated(options.generate, frame, name, flags), [], True
     for architecture in frame.architectures if options.all else frame.quick:
         numbers, error = count(frame, kernel, architecture)
-        for fault in [error] if error else faults_of(frame, numbers, frame.most[dim]):
+        for fault in [error] if error else faults_of(frame, numbers, frame.most.get(dim, math.inf)):
             lines.append("FAILED %s, sm_%s: %s" % (name, architecture, fault))
             well = False
         if numbers:
@@ -171,7 +173,7 @@ def main():
         return 1
     print("kernel, architecture: instructions of a product, or of a warp and %d keys (with idle ones), registers, bytes of spills, warps of a "
           "multiprocessor, powers of 2 between two waits" % KEYS)
-    todo = [(frame, *kernel) for frame in (GROUPS, WARPS) for kernel in (KERNELS if options.all else KERNELS[:4])]
+    todo = [(frame, *kernel) for frame in (GROUPS, WARPS) for kernel in (KERNELS + TOLD if options.all else KERNELS[:4])]
     with concurrent.futures.ThreadPoolExecutor(PROGRAMS_AT_ONCE) as pool:
         all_well = True
         for lines, well in pool.map(lambda kernel: counted(options, *kernel), todo):

@@ -1,13 +1,15 @@
 """Assembles PTX with ptxas and checks it against the project's limits; without a GPU."""
-import glob
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
 import ptx
+
+# What reads archives and machine code, for the modules that import this one, too.
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "instruments", "gpu_code"))
+from listing import assembler
 
 NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
@@ -20,13 +22,6 @@ STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
 PROPERTIES = re.compile(
     r"Function properties for (\w+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
     r"\n.*?Used (\d+) registers(.*)")
-
-
-def assembler():
-    """ptxas of PyPI's nvidia-cuda-nvcc in .venv, else the one in the path."""
-    folders = [os.path.join(folder, "nvidia", "cu*", "bin", "ptxas") for folder in sys.path if folder.endswith("-packages")]
-    found = [path for pattern in folders for path in sorted(glob.glob(pattern))]
-    return found[0] if found else shutil.which("ptxas")
 
 
 def properties(text):

@@ -9,7 +9,7 @@ import ptx
 
 # What reads archives and machine code, for the modules that import this one, too.
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "instruments", "gpu_code"))
-from listing import assembler
+from listing import assembler, properties
 
 NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
@@ -19,19 +19,6 @@ PRODUCT_OF_WARPS, MAX_SHARED_ON_REQUEST, MOST_SPILLED_BESIDE_PRODUCTS = "mma.syn
 # Heads of more dimensions may spill: a row of them does not fit into 255 registers. Others may by a few registers: on an H100 8 keys of a chunk
 # with up to 16 bytes of spills are faster than 4 without (docs/measured/schedules_gpu.md).
 STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
-PROPERTIES = re.compile(
-    r"Function properties for (\w+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-    r"\n.*?Used (\d+) registers(.*)")
-
-
-def properties(text):
-    """{kernel: its numbers} out of what ptxas -v says."""
-    found = {}
-    for name, stack, stores, loads, registers, rest in PROPERTIES.findall(text):
-        static = re.search(r"(\d+) bytes smem", rest)
-        found[name] = {"registers": int(registers), "stack_bytes": int(stack), "spill_stores": int(stores), "spill_loads": int(loads),
-                       "static_shared_bytes": int(static.group(1)) if static else 0}
-    return found
 
 
 def assemble(text, architecture):

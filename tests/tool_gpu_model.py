@@ -68,6 +68,7 @@ class Running(unittest.TestCase):
     def test_warps_share_what_they_need(self):
         self.assertAlmostEqual(cycles([("work", {"MUFU": 2})], warps=8), 32)
         self.assertAlmostEqual(cycles([("work", {"MUFU": 2})], blocks=3), 48)
+        self.assertAlmostEqual(cycles([("work", {"MUFU": 2})], warps=2, blocks=4), 32)  # a block has warps on two schedulers
 
     def test_products_of_warps_stay_in_step(self):
         one = cycles([("work", {"HMMA": 10}), ("work", {"MUFU": 5})])
@@ -130,7 +131,7 @@ class Recorded(unittest.TestCase):
     def test_the_document_has_what_the_model_makes_of_the_record(self):
         name, kernels = command.recorded(command.RECORD)
         machine = machines.numbers(name)
-        rows = [(one, registers, model.predict(one, machine, model.common_shape(one.head_dim))) for one, registers in kernels]
+        rows = [(one, told, model.predict(one, machine, model.common_shape(one.head_dim))) for one, told in kernels]
         with open(command.DOCUMENT, encoding="utf-8") as file:
             text = file.read()
         for marker, lines in (("gpu-model", command.kernel_lines(rows)), ("gpu-published", command.published_lines())):

@@ -26,10 +26,11 @@ def text_of_needs(needs, cycles):
 def print_kernels(rows, machine):
     print("%s, %.0f TFLOP/s: predicted for B x T = 16,384, heads x head_dim = 2,048, T 4,096; how long each resource is in use, %% of the time" %
           (machine["name"], machines.peak(machine)))
-    print("%-30s %6s %6s %6s %6s %7s %6s  %s  %s" % ("kernel", "rows", "keys", "blocks", "regs", "TFLOP/s", "share", " ".join("%4s" % x[:4] for x in RESOURCES), "binds"))
-    for kernel, registers, found in rows:
-        print("%-30s %6d %6d %6d %6d %7.0f %6.2f  %s  %s" % (kernel.name, kernel.rows, kernel.keys, kernel.blocks, registers, found["tflops"], found["share"],
-                                                             text_of_needs(found["needs"], found["cycles"]), found["binds"]))
+    print("%-30s %6s %6s %6s %6s %6s %7s %6s  %s  %s" % ("kernel", "rows", "keys", "blocks", "regs", "spills", "TFLOP/s", "share", " ".join("%4s" % x[:4] for x in RESOURCES), "binds"))
+    for kernel, told, found in rows:
+        print("%-30s %6d %6d %6d %6d %6d %7.0f %6.2f  %s  %s" %
+              (kernel.name, kernel.rows, kernel.keys, kernel.blocks, told["registers"], told["spilled"], found["tflops"], found["share"],
+               text_of_needs(found["needs"], found["cycles"]), found["binds"]))
 
 
 def compared():
@@ -50,9 +51,9 @@ def print_published():
 def kernel_lines(rows):
     """A table for the document, of f16: in bf16 the predictions are the same."""
     lines = ["| kernel | registers | TFLOP/s | share of the peak | tensor cores, MUFU, L2 in use | binds |", "|---|---|---|---|---|---|"]
-    for kernel, registers, found in (row for row in rows if "bf16" not in row[0].name):
+    for kernel, told, found in (row for row in rows if "bf16" not in row[0].name):
         used = ", ".join("%.0f %%" % (100 * found["needs"].get(what, 0) / found["cycles"]) for what in ("tensor", "mufu", "L2"))
-        lines.append("| %s | %d | %.0f | %.2f | %s | %s |" % (kernel.name, registers, found["tflops"], found["share"], used, found["binds"].split(" (")[0]))
+        lines.append("| %s | %d | %.0f | %.2f | %s | %s |" % (kernel.name, told["registers"], found["tflops"], found["share"], used, found["binds"].split(" (")[0]))
     return lines
 
 
@@ -86,18 +87,18 @@ def print_machine(name):
 
 def record(path, machine_name, rows):
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"machine": machine_name, "kernels": [dict(dataclasses.asdict(kernel), registers=registers) for kernel, registers, _ in rows]}, file, indent=1)
+        json.dump({"machine": machine_name, "kernels": [dict(dataclasses.asdict(kernel), told=told) for kernel, told, _ in rows]}, file, indent=1)
         file.write("\n")
 
 
 def recorded(path):
-    """(machine, [(Kernel, registers)]) of a record."""
+    """(machine, [(Kernel, what ptxas told of it)]) of a record."""
     with open(path, encoding="utf-8") as file:
         text = json.load(file)
     found = []
     for one in text["kernels"]:
-        registers, steps = one.pop("registers"), [tuple(step) for step in one.pop("steps")]
-        found.append((model.Kernel(steps=steps, **one), registers))
+        told, steps = one.pop("told"), [tuple(step) for step in one.pop("steps")]
+        found.append((model.Kernel(steps=steps, **one), told))
     return text["machine"], found
 
 
@@ -118,9 +119,9 @@ def main():
         if not re.search(options.filter, name):
             continue
         try:
-            kernel, registers, _ = emitted.kernel(options.generate, name, frame, flags, options.machine, machine)
+            kernel, told, _ = emitted.kernel(options.generate, name, frame, flags, options.machine, machine)
             predicted = model.predict(kernel, machine, model.common_shape(kernel.head_dim))
-            rows.append((kernel, registers, predicted))
+            rows.append((kernel, told, predicted))
         except emitted.NotRead as sentence:
             print("%s: %s" % (name, sentence), file=sys.stderr)
             failed += 1

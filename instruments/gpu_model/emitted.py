@@ -61,7 +61,7 @@ def blocks_at_once(registers, threads, shared_bytes, machine):
 
 
 def kernel(generator, name, frame, flags, machine_name, machine):
-    """(Kernel, registers, instructions of the loop) of one case."""
+    """(Kernel, {registers, bytes spilled} of a thread, instructions of the loop) of one case."""
     target, architectures, product = FRAMES[frame]
     if assembler() is None or disassembler() is None:
         raise NotRead("ptxas or nvdisasm was not found: ./polyhead setup --all installs them")
@@ -76,8 +76,9 @@ def kernel(generator, name, frame, flags, machine_name, machine):
         loop = steady_loop(run([disassembler(), "-c", cubin]), product)
     if not loop or len(told) != 1:
         raise NotRead("no loop with products, or not one kernel")
-    registers = next(iter(told.values()))["registers"]
+    numbers = next(iter(told.values()))
+    registers = numbers["registers"]
     warps, rows = knobs["row_groups"], knobs["row_groups"] * knobs["thread_rows"] * ROWS_OF_PRODUCT
     blocks = blocks_at_once(registers, warps * 32, shared_bytes, machine)
     made = Kernel(name, problem["head_dim"], rows, knobs["kv_tile"], warps, blocks, steps_of(loop, machine), causal=problem["causal"] != "none")
-    return made, registers, len(loop)
+    return made, {"registers": registers, "spilled": max(numbers["spill_stores"], numbers["spill_loads"])}, len(loop)

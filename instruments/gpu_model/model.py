@@ -131,6 +131,11 @@ def steps_of_groups(loop, machine):
     return steps
 
 
+def warps_of_scheduler(kernel):
+    """The warps of a block are dealt out to the four schedulers."""
+    return max(1, kernel.blocks * kernel.warps / WARPS_OF_GROUP)
+
+
 class Warp:
     """A warp of the scheduler in the run below: where it is, and what it still has to do there."""
 
@@ -158,8 +163,8 @@ class Run:
 
     def __init__(self, kernel, machine, chunks):
         self.last = chunks * len(kernel.steps)
-        groups = max(1, kernel.warps // WARPS_OF_GROUP)
-        self.warps = [Warp(block, kernel, machine) for block in range(kernel.blocks) for _ in range(groups)]
+        each, count = max(1, kernel.warps // WARPS_OF_GROUP), round(warps_of_scheduler(kernel))
+        self.warps = [Warp(number // each, kernel, machine) for number in range(count)]
         self.now, self.queue_free = 0.0, 0.0
 
     def is_over(self, warp):
@@ -220,7 +225,7 @@ def copied_cycles(kernel, machine):
 
 def busiest(kernel, machine):
     """{resource: cycles of a chunk of all blocks} if nothing else had to be waited for."""
-    warps = kernel.blocks * max(1, kernel.warps // WARPS_OF_GROUP)
+    warps = warps_of_scheduler(kernel)
     total = collections.Counter({"L2": copied_cycles(kernel, machine)})
     for step in kernel.steps:
         if step[0] == "work":

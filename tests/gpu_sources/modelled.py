@@ -22,9 +22,9 @@ def main():
     machine, failed = machines.numbers(name), 0
     recorded = {one.name: one for one, _ in known}
     for case, frame, flags in [one for one in emitted.cases(name) if one[0] in KERNELS]:
-        made, registers, instructions = emitted.kernel(options.generate, case, frame, flags, name, machine)
+        made, told, instructions = emitted.kernel(options.generate, case, frame, flags, name, machine)
         then, now = (model.predict(one, machine, model.common_shape(one.head_dim))["tflops"] for one in (recorded[case], made))
-        print("%s: %d registers, %d instructions; recorded %.0f TFLOP/s, now %.0f" % (case, registers, instructions, then, now))
+        print("%s: %d registers, %d instructions; recorded %.0f TFLOP/s, now %.0f" % (case, told["registers"], instructions, then, now))
         if abs(now / then - 1) > MOST_APART:
             print("FAILED %s: more than %.0f %% apart: ./polyhead bench gpu-model --write records the kernels of today" % (case, 100 * MOST_APART))
             failed += 1

@@ -102,9 +102,22 @@ def recorded(path):
     return text["machine"], found
 
 
+def of_folder(folder, machine_name):
+    """{kernel: TFLOP/s} of the kernels in a folder that multiply by tensor cores."""
+    machine, found = machines.numbers(machine_name), {}
+    for name in sorted(file[:-len(".json")] for file in os.listdir(folder) if file.endswith(".json")):
+        try:
+            kernel, _, _ = emitted.read(folder, name, machine_name, machine)
+            found[name] = model.predict(kernel, machine, model.common_shape(kernel.head_dim))["tflops"]
+        except emitted.NotRead as sentence:
+            print("%s: %s" % (name, sentence), file=sys.stderr)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--generate", metavar="PROGRAM", required=True, help="polyhead-generate")
+    parser.add_argument("--generate", metavar="PROGRAM", help="polyhead-generate")
+    parser.add_argument("--folder", metavar="DIR", help="print the TFLOP/s of the kernels that were generated into DIR, as JSON, and nothing else")
     parser.add_argument("--machine", choices=sorted(machines.MACHINES), default="h100")
     parser.add_argument("--filter", metavar="REGEX", default="", help="only the kernels whose names match")
     parser.add_argument("--tiling", metavar="KNOBS", default="", help="knobs beside the frame")
@@ -112,6 +125,11 @@ def main():
     parser.add_argument("--write", action="store_true", help="write the tables of docs/measured/gpu.md, and the record that a test compares them with")
     parser.add_argument("--constants", action="store_true", help="also print what is known of the machine, with sources")
     options = parser.parse_args()
+    if options.folder:
+        print(json.dumps(of_folder(options.folder, options.machine)))
+        return 0
+    if not options.generate:
+        parser.error("expected --generate or --folder")
     if options.write and (options.filter or options.tiling or options.machine != "h100"):
         parser.error("--write: found with --filter, --tiling or another machine, expected alone")
     machine, rows, failed = machines.numbers(options.machine), [], 0

@@ -43,15 +43,15 @@ def run(command):
     return done.stdout
 
 
-def variant_of(path, frame):
-    """The shared bytes and knobs of the variant of this frame, from the manifest of a kernel."""
+def variant_of(path):
+    """(problem, frame, shared bytes, knobs) of the first variant of a frame above, from the manifest of a kernel."""
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)
-    variant = next((one for one in manifest["variants"] if one["frame"] == frame), None)
+    variant = next((one for one in manifest["variants"] if one["frame"] in FRAMES), None)
     if variant is None:
-        raise NotRead("the kernel has no variant of the frame " + frame)
+        raise NotRead("no variant multiplies by tensor cores")
     knobs = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", variant["tiling"])}
-    return manifest["problem"], variant["shared_bytes"], knobs
+    return manifest["problem"], variant["frame"], variant["shared_bytes"], knobs
 
 
 def blocks_at_once(registers, threads, shared_bytes, machine):
@@ -60,16 +60,15 @@ def blocks_at_once(registers, threads, shared_bytes, machine):
     return min(by_registers, machine["shared_bytes"] // (shared_bytes + machine["reserved_bytes"]))
 
 
-def kernel(generator, name, frame, flags, machine_name, machine):
-    """(Kernel, {registers, bytes spilled} of a thread, instructions of the loop) of one case."""
-    target, architectures, product = FRAMES[frame]
+def read(folder, name, machine_name, machine):
+    """(Kernel, {registers, bytes spilled} of a thread, instructions of the loop) of a kernel that was generated into this folder."""
     if assembler() is None or disassembler() is None:
         raise NotRead("ptxas or nvdisasm was not found: ./polyhead setup --all installs them")
-    with tempfile.TemporaryDirectory() as folder:
-        run([generator, name] + flags + ["--target", target, "--untested-target", "-o", folder])
-        problem, shared_bytes, knobs = variant_of(os.path.join(folder, name + ".json"), frame)
-        texts = [text for _, text in embedded.sources(os.path.join(folder, name + ".a"), "ptx") if "mma." in text]
-        ptx, cubin = os.path.join(folder, "kernel.ptx"), os.path.join(folder, "kernel.cubin")
+    problem, frame, shared_bytes, knobs = variant_of(os.path.join(folder, name + ".json"))
+    _, architectures, product = FRAMES[frame]
+    texts = [text for _, text in embedded.sources(os.path.join(folder, name + ".a"), "ptx") if "mma." in text]
+    with tempfile.TemporaryDirectory() as scratch:
+        ptx, cubin = os.path.join(scratch, "kernel.ptx"), os.path.join(scratch, "kernel.cubin")
         with open(ptx, "w", encoding="utf-8") as file:
             file.write(texts[0])
         told = properties(run([assembler(), "-v", "-arch=" + architectures[machine_name], ptx, "-o", cubin]))
@@ -77,8 +76,14 @@ def kernel(generator, name, frame, flags, machine_name, machine):
     if not loop or len(told) != 1:
         raise NotRead("no loop with products, or not one kernel")
     numbers = next(iter(told.values()))
-    registers = numbers["registers"]
     warps, rows = knobs["row_groups"], knobs["row_groups"] * knobs["thread_rows"] * ROWS_OF_PRODUCT
-    blocks = blocks_at_once(registers, warps * 32, shared_bytes, machine)
+    blocks = blocks_at_once(numbers["registers"], warps * 32, shared_bytes, machine)
     made = Kernel(name, problem["head_dim"], rows, knobs["kv_tile"], warps, blocks, steps_of(loop, machine), causal=problem["causal"] != "none")
-    return made, {"registers": registers, "spilled": max(numbers["spill_stores"], numbers["spill_loads"])}, len(loop)
+    return made, {"registers": numbers["registers"], "spilled": max(numbers["spill_stores"], numbers["spill_loads"])}, len(loop)
+
+
+def kernel(generator, name, frame, flags, machine_name, machine):
+    """What read() says of one case, generated here and now."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([generator, name] + flags + ["--target", FRAMES[frame][0], "--untested-target", "-o", folder])
+        return read(folder, name, machine_name, machine)

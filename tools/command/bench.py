@@ -4,7 +4,7 @@ import shlex
 import sys
 import tempfile
 
-from . import against, build, environment, peers
+from . import against, build, environment, gpu_race, peers
 from .places import PYTHON, ROOT, call, step
 from .places import environment as child_environment
 
@@ -61,6 +61,8 @@ def add_commands(parser):
     other = add("against", run_against, "the kernels tagged speed here and in another checkout, in turns", "filter", "threads", "rounds")
     other.add_argument("against", metavar="CHECKOUT", help="its folder; its bench must be built, by ./polyhead bench --filter NONE there")
     peers.add_options(add("peers", peers.bench, "compare with PyTorch, ONNX Runtime and OpenVINO, installed into build/peers-venv", "json", "threads", "rounds", "no_tuned"))
+    race = add("gpu-race", gpu_race.bench, "kernels of tensor cores on a GPU in one run: layouts, answers, candidates in turns with PyTorch, clocks, profiles, one report", "rounds")
+    race.add_argument("--pack", metavar="DIR", help="only write what the run needs into DIR, for a machine without compiler and network")
     modelled = add("gpu-model", run_gpu_model, "predict the speed of kernels of tensor cores on an H100 or A100 from their machine code, beside published kernels; measures nothing", "filter", "json")
     modelled.add_argument("--machine", choices=("a100", "h100"), help="default h100")
     modelled.add_argument("--tiling", metavar="KNOBS", help="knobs beside the frame, such as 'row_groups=12'")

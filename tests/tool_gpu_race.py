@@ -24,9 +24,14 @@ def environment(emulated):
     return env
 
 
-def race(folder, emulated, program=None):
-    words = [sys.executable, os.path.join(ROOT, "bench", "race", "race.py"), "--small", "--rounds", "3", "--program", program or OPTIONS.program, "--output", folder]
-    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(emulated), timeout=120)
+def race(folder, emulated, **variables):
+    words = [sys.executable, os.path.join(ROOT, "bench", "race", "race.py"), "--small", "--rounds", "3", "--program", OPTIONS.program, "--output", folder]
+    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(environment(emulated), **variables), timeout=120)
+
+
+def report(folder):
+    with open(os.path.join(folder, "report.json"), encoding="utf-8") as data, open(os.path.join(folder, "report.md"), encoding="utf-8") as text:
+        return json.load(data), text.read()
 
 
 def has_driver():
@@ -52,16 +57,22 @@ class Race(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done = race(folder, emulated=True)
             self.assertEqual(done.returncode, 0, done.stdout)
-            with open(os.path.join(folder, "report.json"), encoding="utf-8") as file:
-                found = json.load(file)
-            with open(os.path.join(folder, "report.md"), encoding="utf-8") as file:
-                text = file.read()
+            found, text = report(folder)
         for what in ("layouts", "answers"):
             self.assertEqual(len(found[what]), 3, what)
             self.assertEqual([one["error"] for all_ in found[what].values() for one in all_], [""] * 3, what)
         self.assertEqual([len(seconds) for one in found["races"] for seconds in one["seconds"].values()], [3, 3, 3])
         self.assertIn("frame=group_tiles", text)
         self.assertIn("layouts: 3 kernels checked, 0 calls wrong.", text)
+
+    def test_a_kernel_that_is_wrong_does_not_race(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = race(folder, emulated=True, POLYHEAD_CUDA_DRIVER_STEPS="1000")  # after which a launch fails
+            self.assertEqual(done.returncode, 1, done.stdout)
+            found, text = report(folder)
+        self.assertEqual([one["seconds"] for one in found["races"]], [{}] * 3)
+        self.assertEqual([note for one in found["races"] for note in one["notes"].values()], ["wrong, did not race"] * 3)
+        self.assertIn("answers: 3 kernels checked, 3 calls wrong.", text)
 
     def test_a_wrong_entry_is_found_and_named(self):
         # The first rows see no key here, so they are not what the probe expects.

@@ -40,6 +40,10 @@ class Program:
 
     def forget(self):
         self.child.stdout.close()
+        try:
+            self.child.stdin.close()
+        except OSError:  # what was not read by a program that has ended
+            pass
         self.child = None
 
     def profiled(self, tool, output, commands):

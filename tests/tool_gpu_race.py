@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "bench", "race"))
 import race_program  # noqa: E402
 import race_report  # noqa: E402
+import race_torch  # noqa: E402
 
 OPTIONS = None
 
@@ -107,6 +110,55 @@ def a_race(**seconds):
     kernel = {"name": "race_f16_d64_full_mma", "op": "sdpa", "dtype": "f16", "head_dim": 64, "causal": False}
     return {"title": "a race", "kernel": kernel, "shape": (4, 4096, 4096), "flops": 1e12, "notes": {}, "clocks": {}, "variants": {},
             "seconds": {name.replace("__", " "): values for name, values in seconds.items()}}
+
+
+class Torch:
+    """Stands for PyTorch: it notes what is asked of it, and has no cuDNN."""
+
+    float16, bfloat16, __version__ = "f16", "bf16", "0"
+
+    def __init__(self):
+        self.calls, self.entered = [], mock.MagicMock()
+        self.cuda = mock.Mock()
+        self.cuda.is_available.return_value = True
+        self.inference_mode = mock.MagicMock()
+        self.nn = types.SimpleNamespace(functional=self, attention=self, MultiheadAttention=mock.MagicMock())
+        self.SDPBackend = types.SimpleNamespace(FLASH_ATTENTION="flash", CUDNN_ATTENTION="cudnn")
+
+    def randn(self, *shape, device, dtype):
+        return shape, device, dtype
+
+    def sdpa_kernel(self, backend):
+        if backend == "cudnn":
+            raise RuntimeError("no cuDNN\nand more")
+        return self.entered
+
+    def scaled_dot_product_attention(self, *tensors, **options):
+        self.calls.append((tensors, options))
+
+
+class Sides(unittest.TestCase):
+    def test_attention(self):
+        kernel = {"op": "sdpa", "dtype": "bf16", "heads": 32, "kv_heads": 8, "head_dim": 128, "causal": False}
+        notes, torch = {}, Torch()
+        with mock.patch.object(race_torch, "torch", torch):
+            sides = race_torch.sides(kernel, (16, 1, 4096), notes)
+            sides["torch FLASH_ATTENTION"](3)
+        self.assertEqual(sorted(sides), ["torch FLASH_ATTENTION", "torch default"])
+        self.assertEqual(notes, {"torch CUDNN_ATTENTION": "no cuDNN"})
+        self.assertEqual(torch.calls, 5 * [(tuple(((16, *rest), "cuda", "bf16") for rest in ((32, 1, 128), (8, 4096, 128), (8, 4096, 128))),
+                                            {"is_causal": False, "enable_gqa": True})])
+
+    def test_a_layer(self):
+        torch = Torch()
+        with mock.patch.object(race_torch, "torch", torch):
+            sides = race_torch.sides({"op": "mha", "dtype": "f16", "embed_dim": 2048, "heads": 16}, (4, 4096, 4096), {})
+            self.assertGreater(sides["torch MultiheadAttention"](2), 0)
+        torch.nn.MultiheadAttention.assert_called_once_with(2048, 16, batch_first=True, device="cuda", dtype="f16")
+
+    def test_without_pytorch_there_is_no_side(self):
+        with mock.patch.object(race_torch, "torch", None):
+            self.assertEqual(race_torch.sides({"op": "mha"}, (4, 4096, 4096), {}), {})
 
 
 class Report(unittest.TestCase):

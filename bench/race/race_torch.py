@@ -3,6 +3,7 @@ import time
 
 try:
     import torch
+    import torch.nn.attention
 except ImportError:
     torch = None
 

@@ -1,3 +1,4 @@
+// Gradients of linear layers on the CPU, as % of its measured peak.
 #ifndef BENCH_LINEAR_BACKWARD_H
 #define BENCH_LINEAR_BACKWARD_H
 

@@ -25,7 +25,8 @@ class Driver:
 
     def __init__(self):
         self.library = ctypes.CDLL("libcuda.so.1")
-        self.library.polyhead_cuda_driver_calls.restype = ctypes.c_uint64
+        for name in ("calls", "allocations", "memory_in_use"):
+            getattr(self.library, "polyhead_cuda_driver_" + name).restype = ctypes.c_uint64
 
     def calls(self, call):
         """(launches, other calls of the driver) of a call."""
@@ -33,6 +34,13 @@ class Driver:
         call()
         launches, all_calls = (after - first for after, first in zip(self._counts(), before))
         return launches, all_calls - launches
+
+    def calls_when_gone(self, name, objects):
+        """How often this function is called when the objects of a list go."""
+        before = self.library.polyhead_cuda_driver_calls(name)
+        objects.clear()
+        gc.collect()
+        return self.library.polyhead_cuda_driver_calls(name) - before
 
     def _counts(self):
         return [self.library.polyhead_cuda_driver_calls(name) for name in (b"cuLaunchKernel", b"")]
@@ -133,6 +141,7 @@ class WarmCalls(unittest.TestCase):
         there = [self.device.put(x) for x in (QUERY, KEY, VALUE)]
         out, out_there = np.empty_like(QUERY), self.device.empty(QUERY.shape)
         yield "sdpa", lambda: polyhead.sdpa(QUERY, KEY, VALUE, out=out), lambda: polyhead.sdpa(*there, out=out_there)
+        yield "sdpa without out", lambda: polyhead.sdpa(QUERY, KEY, VALUE), lambda: polyhead.sdpa(*there)
         yield "sdpa with options", (lambda: polyhead.sdpa(QUERY, KEY, VALUE, out=out, scale=0.5)), (
             lambda: polyhead.sdpa(*there, out=out_there, scale=0.5))
         problem = {"num_heads": 2, "head_dim": 16}
@@ -171,6 +180,48 @@ class WarmCalls(unittest.TestCase):
                 print("%s: %.1f us on the CPU, %.1f us on the device, %d launches" % (name, 1e6 * cpu, 1e6 * device, launches))
                 self.assertLessEqual(device, 4 * cpu)
                 self.driver.library.polyhead_cuda_driver_execute(1)
+
+    def test_outputs_are_used_again(self):
+        """The memory of an output that is no more serves the next one of its size, but not while somebody may use it."""
+        there = [self.device.put(x) for x in (QUERY, KEY, VALUE)]
+        out = [polyhead.sdpa(*there) for _ in range(4)][2:]  # from the second call on the form is known
+        allocations = self.driver.library.polyhead_cuda_driver_allocations()
+        for _ in range(5):
+            out[0] = polyhead.sdpa(*there)
+            del out[1]
+            out.append(polyhead.sdpa(*there))
+            for one in out:
+                np.testing.assert_allclose(one.numpy(), EXPECTED, rtol=1e-5, atol=1e-5)
+        self.assertLessEqual(self.driver.library.polyhead_cuda_driver_allocations(), allocations + 1)  # while the old one is alive
+        self.assertNotEqual(address_of(out[0]), address_of(out[1]))
+
+    def test_outputs_that_others_know_are_freed(self):
+        there = [self.device.put(x) for x in (QUERY, KEY, VALUE)]
+        for _ in range(2):
+            polyhead.sdpa(*there)
+
+        def freed(use):
+            out = [polyhead.sdpa(*there)]
+            use(out[0])
+            return self.driver.calls_when_gone(b"cuMemFree", out)
+
+        def of_another_device(out):
+            polyhead.sdpa(other.put(QUERY), out, other.put(VALUE[:, :, :4].copy()), out=other.empty(QUERY.shape))
+
+        other = polyhead.Device(DEVICE)
+        self.assertEqual(freed(lambda out: None), 0)
+        self.assertEqual(freed(address_of), 1)
+        self.assertEqual(freed(of_another_device), 1)
+
+    def test_memory_of_outputs_goes_with_the_device(self):
+        gc.collect()
+        device = polyhead.Device(DEVICE)
+        there = [device.put(x) for x in (QUERY, KEY, VALUE)]
+        for _ in range(3):
+            polyhead.sdpa(*there)
+        before = self.driver.library.polyhead_cuda_driver_memory_in_use()
+        del there, device
+        self.assertLess(self.driver.library.polyhead_cuda_driver_memory_in_use(), before - 3 * QUERY.nbytes)
 
     def test_plain_calls_of_a_device(self):
         """Each type and form, with and without out, also after others: of a device that was closed there is nothing left."""

@@ -261,6 +261,7 @@ void Array::read_dlpack(std::optional<Element> bits_of) {
 
 void Array::read_device_array(const DeviceArray &array) {
     device_ = array.device();
+    array_ = &array;
     element_ = array.element();
     check_rank(name_, array.shape().size());
     tensor_.data = array.data();
@@ -283,6 +284,9 @@ void Array::place(const OpenDevice *device) {
     if (!here) {
         throw Refusal(POLYHEAD_WRONG_DEVICE, name_ + ": lies on " + (device_ ? device_->text() : "a CUDA device") +
                                                  ", expected memory of " + (device ? device->text() : "the CPU, where this call runs"));
+    }
+    if (array_ && device_->raw() != device->raw()) {
+        array_->share(); // with another stream
     }
     tensor_.device = device->raw();
 }

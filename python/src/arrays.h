@@ -89,6 +89,7 @@ private:
     nb::ndarray<nb::ro> readable_;
     polyhead_tensor tensor_{}, original_{};
     DevicePointer device_; // of a DeviceArray
+    const DeviceArray *array_ = nullptr;
     struct Free {
         void operator()(void *memory) const { std::free(memory); }
     };

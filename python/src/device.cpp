@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <new>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -124,13 +125,26 @@ nb::object to_numpy(const DeviceArray &array) {
     return bits ? host.attr("view")(nb::module_::import_("ml_dtypes").attr(name)) : host;
 }
 
+// Where there is no room, memory of former outputs makes some. With Python's lock.
+std::shared_ptr<DeviceArray> new_array(const DevicePointer &device, const std::vector<int64_t> &shape, Element element) {
+    try {
+        const WithoutLock others_may_run;
+        return std::make_shared<DeviceArray>(device, shape, element);
+    } catch (const Refusal &) {
+        if (!device->free_spares()) {
+            throw;
+        }
+    }
+    return std::make_shared<DeviceArray>(device, shape, element);
+}
+
 std::shared_ptr<DeviceArray> put(const DevicePointer &device, nb::handle object) {
     Array host("array", object, Access::read);
     if (host.tensor().rank == 0) {
         throw wrong_type("array: expected at least one dimension");
     }
     const std::vector<int64_t> shape(host.tensor().shape, host.tensor().shape + host.tensor().rank);
-    auto array = std::make_shared<DeviceArray>(device, shape, host.element());
+    const auto array = new_array(device, shape, host.element());
     check_same(*array, host);
     const WithoutLock others_may_run;
     check(device->device.copy_to_device(host.tensor().data, array->bytes(), array->data()));
@@ -141,6 +155,7 @@ nb::object to_dlpack(const std::shared_ptr<DeviceArray> &array, nb::kwargs) {
     if (array->device()->api != Api::cuda) {
         throw nb::buffer_error("only arrays of CUDA devices have DLPack; numpy() copies to the host");
     }
+    array->share();
     {
         const WithoutLock others_may_run;
         check(array->device()->device.synchronize()); // whatever stream the consumer uses
@@ -157,12 +172,17 @@ std::string OpenDevice::text() const {
     return std::string(api_text(api)) + ":" + std::to_string(index);
 }
 
-DeviceArray::DeviceArray(DevicePointer device, std::vector<int64_t> shape, Element element)
-    : device_(std::move(device)), shape_(std::move(shape)), element_(element), bytes_(checked_bytes(shape_, element)) {
-    check(device_->device.allocate(bytes_, &data_));
+DeviceArray::DeviceArray(DevicePointer device, std::vector<int64_t> shape, Element element, void *memory)
+    : device_(std::move(device)), shape_(std::move(shape)), element_(element), bytes_(checked_bytes(shape_, element)), data_(memory) {
+    if (!data_) {
+        check(device_->device.allocate(bytes_, &data_));
+    }
 }
 
 DeviceArray::~DeviceArray() {
+    if (output_ && !shared_ && PyGILState_Check() && device_->keep(bytes_, data_)) {
+        return;
+    }
     const WithoutLockIfHeld others_may_run; // a driver may wait for the kernels that use the memory
     device_->device.free(data_);
 }
@@ -173,8 +193,56 @@ OpenDevice::OpenDevice()
           return ++devices;
       }()) {}
 
+void *OpenDevice::spare(size_t bytes) {
+    const auto found = std::find_if(spares_.begin(), spares_.end(), [&](const auto &one) { return one.first == bytes; });
+    if (found == spares_.end()) {
+        return nullptr;
+    }
+    void *const memory = found->second;
+    spares_.erase(found);
+    return memory;
+}
+
+bool OpenDevice::keep(size_t bytes, void *memory) {
+    if (!memory || spares_.size() >= most_spares) {
+        return false;
+    }
+    try {
+        spares_.emplace_back(bytes, memory);
+    } catch (const std::bad_alloc &) { // then the driver has it back
+        return false;
+    }
+    return true;
+}
+
+bool OpenDevice::free_spares() {
+    const std::vector<std::pair<size_t, void *>> old = std::exchange(spares_, {});
+    for (const auto &one : old) {
+        device.free(one.second);
+    }
+    return !old.empty();
+}
+
+std::shared_ptr<DeviceArray> new_output(const DevicePointer &device, const std::vector<int64_t> &shape, Element element) {
+    if (!device->keeps_outputs()) {
+        return new_array(device, shape, element);
+    }
+    const size_t bytes = checked_bytes(shape, element);
+    void *const memory = device->spare(bytes);
+    std::shared_ptr<DeviceArray> array;
+    try {
+        array = memory ? std::make_shared<DeviceArray>(device, shape, element, memory) : new_array(device, shape, element);
+    } catch (const std::bad_alloc &) {
+        device->device.free(memory);
+        throw;
+    }
+    array->output_ = true;
+    return array;
+}
+
 OpenDevice::~OpenDevice() {
     const WithoutLockIfHeld others_may_run; // closing waits for what the device does
+    free_spares();
     device = Device();
 }
 
@@ -195,10 +263,8 @@ void bind_devices(nb::module_ &module) {
              })
         .def(
             "empty",
-            [](const DevicePointer &d, std::vector<int64_t> shape, const std::string &dtype) {
-                const Element element = element_named(dtype);
-                const WithoutLock others_may_run;
-                return std::make_shared<DeviceArray>(d, std::move(shape), element);
+            [](const DevicePointer &d, const std::vector<int64_t> &shape, const std::string &dtype) {
+                return new_array(d, shape, element_named(dtype));
             },
             "shape"_a, "dtype"_a = "float32")
         .def("put", put, "array"_a);

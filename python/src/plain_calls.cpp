@@ -123,6 +123,10 @@ nb::object new_out(const Arrays &arrays, nb::handle query) {
     static const auto *const numpy = new nb::object(nb::module_::import_("numpy").attr("empty"));
     static const auto *const like = new nb::object(nb::module_::import_("polyhead._arrays").attr("empty"));
     const int64_t *const of_query = arrays.tensors[0].shape, width = arrays.tensors[2].shape[3];
+    DeviceArray *array = nullptr;
+    if (arrays.device && nb::try_cast(query, array, false) && array) {
+        return nb::cast(new_output(array->device(), {of_query[0], of_query[1], of_query[2], width}, array->element()));
+    }
     const nb::object shape = nb::make_tuple(of_query[0], of_query[1], of_query[2], width);
     return arrays.device ? (*like)(query, shape) : (*numpy)(shape, query.attr("dtype"));
 }

@@ -1,13 +1,15 @@
 """Assembles PTX with ptxas and checks it against the project's limits; without a GPU."""
-import glob
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
 import ptx
+
+# What reads archives and machine code, for the modules that import this one, too.
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "instruments", "gpu_code"))
+from listing import assembler, properties
 
 NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
@@ -17,26 +19,6 @@ PRODUCT_OF_WARPS, MAX_SHARED_ON_REQUEST, MAX_SHARED_ALONE, MOST_SPILLED_BESIDE_P
 # Heads of more dimensions may spill: a row of them does not fit into 255 registers. Others may by a few registers: on an H100 8 keys of a chunk
 # with up to 16 bytes of spills are faster than 4 without (docs/measured/schedules_gpu.md).
 STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
-PROPERTIES = re.compile(
-    r"Function properties for (\w+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-    r"\n.*?Used (\d+) registers(.*)")
-
-
-def assembler():
-    """ptxas of PyPI's nvidia-cuda-nvcc in .venv, else the one in the path."""
-    folders = [os.path.join(folder, "nvidia", "cu*", "bin", "ptxas") for folder in sys.path if folder.endswith("-packages")]
-    found = [path for pattern in folders for path in sorted(glob.glob(pattern))]
-    return found[0] if found else shutil.which("ptxas")
-
-
-def properties(text):
-    """{kernel: its numbers} out of what ptxas -v says."""
-    found = {}
-    for name, stack, stores, loads, registers, rest in PROPERTIES.findall(text):
-        static = re.search(r"(\d+) bytes smem", rest)
-        found[name] = {"registers": int(registers), "stack_bytes": int(stack), "spill_stores": int(stores), "spill_loads": int(loads),
-                       "static_shared_bytes": int(static.group(1)) if static else 0}
-    return found
 
 
 def assemble(text, architecture):

@@ -7,7 +7,6 @@ are computed while products are under way, that is between the two waits, and wh
 import argparse
 import collections
 import concurrent.futures
-import glob
 import json
 import math
 import os
@@ -18,6 +17,7 @@ import tempfile
 
 import check_ptx
 import embedded
+from listing import disassembler, main_loop
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET, FLAGS = "x86-64-linux-cuda-", ["--op", "sdpa", "--num-heads", "16"]
@@ -34,9 +34,7 @@ KERNELS = [("%s_d%d%s" % (dtype, dim, "_causal" if causal else ""), dim,
 # Of these no number of instructions is asked.
 TOLD = [("f16_d%d_pages" % dim, 0, ["--dtype", "f16", "--head-dim", str(dim), "--page-size", "16", "--kv-lengths"]) for dim in (64, 128)]
 LEAST_WARPS, MOST_SPILLED, REGISTERS, WARP, KEYS, LEAST_OVERLAPPED = 8, 96, 65536, 32, 128, 0.95
-INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([\w.]+)(.*?);")
 PROGRAMS_AT_ONCE = 2
-LABEL, JUMP = re.compile(r"\s*(\.L\w+):"), re.compile(r"`\((\.L\w+)\)")
 IDLE, LOCAL, POWER, WAIT = "NOP", ("LDL", "STL"), "MUFU.EX2", "WARPGROUP.DEPBAR"
 SERIALISED = re.compile(r"\bC75\d\d\b")  # warnings of ptxas
 
@@ -48,35 +46,6 @@ def shared_memory():
     table = re.search(r"shared_on_request\[\] = \{(.*?)\};", text, re.S).group(1)
     reserved = re.search(r"reserved_shared_bytes = (\d+) << 10;", text).group(1)
     return {int(a): int(kilo) << 10 for a, kilo in re.findall(r"\{(\d+), (\d+) << 10\}", table)}, int(reserved) << 10
-
-
-def disassembler():
-    """nvdisasm of PyPI's nvidia-cuda-nvdisasm, which lies beside ptxas."""
-    beside = [os.path.join(os.path.dirname(check_ptx.assembler() or ""), "nvdisasm")]
-    folders = [os.path.join(folder, "nvidia", "cu*", "bin", "nvdisasm") for folder in sys.path if folder.endswith("-packages")]
-    found = [path for pattern in beside + folders for path in sorted(glob.glob(pattern))]
-    return found[0] if found else None
-
-
-def loops(listing):
-    """[[opcode]] of what lies between a label and the last branch back to it, innermost first."""
-    opcodes, labels, ends = [], {}, {}
-    for line in listing.split("\n"):
-        label, instruction = LABEL.match(line), INSTRUCTION.match(line)
-        if label:
-            labels[label.group(1)] = len(opcodes)
-        elif instruction:
-            jump = JUMP.search(instruction.group(2)) if instruction.group(1).startswith("BRA") else None
-            if jump and jump.group(1) in labels:
-                ends[labels[jump.group(1)]] = len(opcodes)
-            opcodes.append(instruction.group(1))
-    return [opcodes[first:last + 1] for first, last in sorted(ends.items(), key=lambda loop: loop[1] - loop[0])]
-
-
-def main_loop(listing, product):
-    """The opcodes of the shortest loop with products: masks make one longer."""
-    found = [loop for loop in loops(listing) if any(opcode.startswith(product) for opcode in loop)]
-    return found[0] if found else []
 
 
 def overlapped(loop):

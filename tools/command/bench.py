@@ -4,7 +4,7 @@ import shlex
 import sys
 import tempfile
 
-from . import against, build, environment, peers
+from . import against, build, environment, gpu_race, peers
 from .places import PYTHON, ROOT, call, step
 from .places import environment as child_environment
 
@@ -61,6 +61,13 @@ def add_commands(parser):
     other = add("against", run_against, "the kernels tagged speed here and in another checkout, in turns", "filter", "threads", "rounds")
     other.add_argument("against", metavar="CHECKOUT", help="its folder; its bench must be built, by ./polyhead bench --filter NONE there")
     peers.add_options(add("peers", peers.bench, "compare with PyTorch, ONNX Runtime and OpenVINO, installed into build/peers-venv", "json", "threads", "rounds", "no_tuned"))
+    race = add("gpu-race", gpu_race.bench, "kernels of tensor cores on a GPU in one run: layouts, answers, candidates in turns with PyTorch, clocks, profiles, one report", "rounds")
+    race.add_argument("--pack", metavar="DIR", help="only write what the run needs into DIR, for a machine without compiler and network")
+    modelled = add("gpu-model", run_gpu_model, "predict the speed of kernels of tensor cores on an H100 or A100 from their machine code, beside published kernels; measures nothing", "filter", "json")
+    modelled.add_argument("--machine", choices=("a100", "h100"), help="default h100")
+    modelled.add_argument("--tiling", metavar="KNOBS", help="knobs beside the frame, such as 'row_groups=12'")
+    modelled.add_argument("--constants", action="store_true", help="also print what the model knows of the machine, with sources")
+    modelled.add_argument("--write", action="store_true", help="write the tables of docs/measured/gpu.md")
     device = add("device", run_on_device, "the GPU kernels of the table, as %% of a device's measured peak", "filter", "json", "rounds")
     device.add_argument("device", metavar="API", help="cuda or opencl, with :N for another device than the first")
     device.add_argument("--longest", metavar="N", help="tokens of the long cases (default 4096)")
@@ -136,6 +143,15 @@ def run_autoschedulers(options):
 
 def run_against(options):
     return against.bench(options, built)
+
+
+def run_gpu_model(options):
+    environment.ensure("build", "test")
+    build.configure()
+    build.build("release", ["polyhead-generate"], quiet=build.ninja_idle("release", ["polyhead-generate"]))
+    step("bench gpu-model")
+    command = [PYTHON, "-B", os.path.join(ROOT, "instruments", "gpu_model", "command.py"), "--generate", build.program("release", "polyhead-generate")]
+    return call([*command, *words_of(options, "filter", "json", "machine", "tiling", "constants", "write")], check=False)
 
 
 def run_on_device(options):

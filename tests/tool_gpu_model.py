@@ -1,0 +1,146 @@
+"""The model of the speed of GPU kernels: how it reads loops, what its run makes of small kernels, and whether it agrees with published ones."""
+import os
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(ROOT, "instruments", "gpu_model"), os.path.join(ROOT, "instruments", "gpu_code")]
+import command  # noqa: E402
+import emitted  # noqa: E402
+import listing  # noqa: E402
+import machines  # noqa: E402
+import model  # noqa: E402
+
+H100 = machines.numbers("h100")
+# Rates that make small numbers.
+SIMPLE = dict(H100, mma_share=1.0, group_share=1.0, l2_of_device=1e9, memory_latency=0, multiprocessors=1, gigahertz=1.0)
+
+
+def sass(*lines):
+    return "".join("%s:\n" % text if text[0] == "." else "        /*%04x*/                   %s ;\n" % (16 * at, text) for at, text in enumerate(lines))
+
+
+# A loop with a part that a branch leaves out, and a longer one with products.
+LOOP = sass("MOV R1, R2", ".L_1", "HMMA.16816.F32 R4, R8, R10, R4", "VOTE.ANY P0, P0", "@!P0 BRA `(.L_2)", "FMUL R3, R3, R5", "FMUL R4, R4, R5", ".L_2", "NOP",
+            "MUFU.EX2 R1, R1", "@P1 BRA `(.L_1)", ".L_3", "HMMA.16816.F32 R4, R8, R10, R4", "@P0 BRA `(.L_4)", "ISETP R1", "ISETP R2", "ISETP R2", "ISETP R2",
+            "ISETP R2", "ISETP R3", "ISETP R4", ".L_4", "@P1 BRA `(.L_3)", "EXIT")
+GROUPS = [("BAR.SYNC", " 0x0"), ("LDGSTS.E", " [R1]"), ("HGMMA.64x128x16.F32", " R24, gdesc[UR20], RZ"), ("HGMMA.64x128x16.F32", " R24, gdesc[UR20], R24, gsb0"),
+          ("HGMMA.64x64x16.F32", " R88, R120, gsb0"), ("WARPGROUP.DEPBAR.LE", " gsb0, 0x1"), ("FMNMX", ""), ("VOTE.ANY", ""), ("MUFU.EX2", ""),
+          ("WARPGROUP.DEPBAR.LE", " gsb0, 0x0"), ("FMUL", "")]
+
+
+def kernel(steps, warps=4, blocks=1, **more):
+    return model.Kernel("a kernel", 64, 128, 128, warps, blocks, steps, **more)
+
+
+def cycles(steps, chunks=1, **more):
+    return model.Run(kernel(steps, **more), SIMPLE, chunks).cycles()
+
+
+class Reading(unittest.TestCase):
+    def test_what_branches_leave_out_is_not_of_the_loop(self):
+        self.assertEqual([opcode for opcode, _ in listing.steady_loop(LOOP)], ["HMMA.16816.F32", "VOTE.ANY", "BRA", "MUFU.EX2", "BRA"])
+        self.assertEqual(listing.steady_loop(LOOP, "HGMMA"), [])
+
+    def test_steps_of_warps(self):
+        steps = model.steps_of(listing.steady_loop(LOOP) + [("BAR.SYNC", "")], SIMPLE)
+        self.assertEqual(steps, [("barrier",), ("work", {"HMMA": 1}), ("work", {"VOTE": 1}), ("work", {"BRA": 2, "MUFU": 1})])
+
+    def test_steps_of_groups_are_in_the_order_of_the_code(self):
+        self.assertEqual(model.steps_of(GROUPS, SIMPLE), [
+            ("barrier",), ("work", {"LDGSTS": 1, "HGMMA": 2}), ("product", 128.0), ("work", {"HGMMA": 1}), ("product", 32.0), ("wait", 1),
+            ("work", {"FMNMX": 1, "VOTE": 1}), ("work", {"MUFU": 1}), ("wait", 0), ("work", {"FMUL": 1})])
+
+    def test_blocks_at_once(self):
+        self.assertEqual(emitted.blocks_at_once(253, 128, 49152, H100), 2)    # by registers
+        self.assertEqual(emitted.blocks_at_once(64, 128, 100 << 10, H100), 2)  # by shared memory
+
+
+class Running(unittest.TestCase):
+    def test_needs(self):
+        found = model.needs({"MUFU": 2, "FFMA": 3, "FMNMX": 4, "LDSM": 1, "HMMA": 1, "BRA": 1}, SIMPLE)
+        self.assertEqual(found, {"issue": 12, "mufu": 16.0, "fp32": 3.0, "half": 8.0, "shared": 16.0, "tensor": 4.0})
+
+    def test_a_step_takes_as_long_as_its_busiest_resource(self):
+        self.assertAlmostEqual(cycles([("work", {"MUFU": 2, "FFMA": 3})], chunks=5), 5 * 16)
+
+    def test_warps_share_what_they_need(self):
+        self.assertAlmostEqual(cycles([("work", {"MUFU": 2})], warps=8), 32)
+        self.assertAlmostEqual(cycles([("work", {"MUFU": 2})], blocks=3), 48)
+        self.assertAlmostEqual(cycles([("work", {"MUFU": 2})], warps=2, blocks=4), 32)  # a block has warps on two schedulers
+
+    def test_products_of_warps_stay_in_step(self):
+        one = cycles([("work", {"HMMA": 10}), ("work", {"MUFU": 5})])
+        self.assertAlmostEqual(one, 40 + 40)
+        self.assertAlmostEqual(cycles([("work", {"HMMA": 10}), ("work", {"MUFU": 5})], chunks=7, blocks=2), 7 * 2 * one)
+
+    def test_the_queue_drives_groups_apart(self):
+        # Alone: product, then powers. Two groups: the products of one are under way while the other computes.
+        steps = [("product", 40.0), ("wait", 0), ("work", {"MUFU": 5})]
+        self.assertAlmostEqual(cycles(steps, chunks=10), 10 * 80)
+        self.assertAlmostEqual(cycles(steps, chunks=10, warps=8), 10 * 80 + 40)
+
+    def test_a_wait_leaves_the_newest_products(self):
+        # The second product ends after the powers.
+        steps = [("product", 40.0), ("product", 100.0), ("wait", 1), ("work", {"MUFU": 5}), ("wait", 0)]
+        self.assertAlmostEqual(cycles(steps), 140)
+        self.assertAlmostEqual(cycles([("product", 40.0), ("product", 100.0), ("wait", 0), ("work", {"MUFU": 5})]), 180)
+
+    def test_a_barrier_is_of_a_block(self):
+        # The second group comes 40 later; without a barrier the first one would begin its second chunk before.
+        steps = [("product", 40.0), ("wait", 0), ("barrier",), ("work", {"MUFU": 1})]
+        self.assertAlmostEqual(cycles(steps, warps=8), 80 + 16)
+        self.assertAlmostEqual(cycles([step for step in steps if step[0] != "barrier"], warps=8), 80 + 8)
+        self.assertAlmostEqual(cycles(steps, blocks=2), 80 + 8)
+
+    def test_an_exchange_is_waited_for(self):
+        self.assertAlmostEqual(cycles([("work", {"SHFL": 2})]), 2 * (H100["shared_latency"] + H100["latency"]))
+
+    def test_predictions_count_rounds_and_what_causal_rows_see(self):
+        steps = [("work", {"MUFU": 16})]
+        whole = model.predict(kernel(steps), SIMPLE, model.Shape(1, 1, 512))      # 4 blocks of 4 chunks of 128 cycles
+        self.assertAlmostEqual(whole["tflops"], 4 * 512 * 512 * 64 / (4 * 4 * 128 / 1e9) / 1e12)
+        self.assertEqual(whole["binds"], "mufu")
+        causal = model.predict(kernel(steps, causal=True), SIMPLE, model.Shape(1, 1, 512))  # 1 + 2 + 3 + 4 chunks
+        self.assertAlmostEqual(causal["tflops"], 2 * 512 * 512 * 64 / (10 * 128 / 1e9) / 1e12)
+
+    def test_keys_come_no_faster_than_the_cache_gives_them(self):
+        slow = dict(SIMPLE, l2_of_device=64)
+        found = model.predict(kernel([("work", {"MUFU": 1})]), slow, model.Shape(1, 1, 512))
+        self.assertAlmostEqual(found["cycles"], 4 * 128 * 64 / 64)
+        self.assertEqual(found["binds"], "L2")
+
+
+class Published(unittest.TestCase):
+    # The document says that the model does not understand these.
+    NOT_UNDERSTOOD = ["FlashAttention-3, d 64", "FlashAttention-3, d 64, causal"]
+
+    def test_structures_that_it_understands(self):
+        outside = [one.kernel.name for one, _, ratio in command.compared() if not command.LEAST <= ratio <= command.MOST]
+        self.assertEqual(outside, self.NOT_UNDERSTOOD)
+        self.assertGreaterEqual(len(command.compared()) - len(outside), 6)
+
+    def test_every_constant_has_a_source(self):
+        for name, machine in machines.MACHINES.items():
+            for what, (_, source) in machine.items():
+                self.assertGreater(len(source), 10, "%s: %s" % (name, what))
+
+
+class Recorded(unittest.TestCase):
+    def test_the_document_has_what_the_model_makes_of_the_record(self):
+        name, kernels = command.recorded(command.RECORD)
+        machine = machines.numbers(name)
+        rows = [(one, told, model.predict(one, machine, model.common_shape(one.head_dim))) for one, told in kernels]
+        with open(command.DOCUMENT, encoding="utf-8") as file:
+            text = file.read()
+        for marker, lines in (("gpu-model", command.kernel_lines(rows)), ("gpu-published", command.published_lines())):
+            first, last = command.lines_between(text, marker)
+            self.assertEqual(text[first:last].splitlines(), lines, "./polyhead bench gpu-model --write")
+        by_name = {one.name: found["tflops"] for one, _, found in rows}
+        for one in [one for one in by_name if "_f16_" in one]:
+            self.assertLess(abs(by_name[one.replace("_f16_", "_bf16_")] / by_name[one] - 1), 0.01, one)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -17,6 +17,10 @@ using Lines = std::vector<std::string>;
     throw std::runtime_error("device code: " + why);
 }
 
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 bool begins(const std::string &text, const std::string &with) {
     return text.compare(0, with.size(), with) == 0;
 }
@@ -57,6 +61,21 @@ std::string list(const std::string &registers, int count) {
     return "$" + registers + ":" + std::to_string(count);
 }
 
+// {sums}, a, b, what is added to. part_of_a, part_of_b: the upper part, 0, or the lower, 1, whose words lie behind it.
+std::string multiplied(const Product &product, int part_of_a, int part_of_b, bool may_begin) {
+    const int words_a = product.stored_words_of_a(), words_b = product.stored_words_of_b(), sums = product.sums_of_lane();
+    const auto part = [](const char *argument, int first, int count) {
+        return list(argument + (first > 0 ? "+" + std::to_string(first) : ""), count);
+    };
+    return std::string(product.name) + " " + list("0", sums) + ", " + part("1", part_of_a * words_a, words_a) + ", " +
+           part("2", part_of_b * words_b, words_b) + ", " + (may_begin ? "$!" + std::to_string(sums) : list("0", sums)) + ";";
+}
+
+// The small products first.
+std::string multiplied_in_parts(const Product &product) {
+    return multiplied(product, 1, 0, true) + "\n" + multiplied(product, 0, 1, false) + "\n" + multiplied(product, 0, 0, false);
+}
+
 // A product of four warps: {sums}, a, b, whether it adds, 1, 1, (rows of a along m,) rows of b along n
 Instruction group_instruction(const Product &product, bool a_in_memory) {
     const std::string a = a_in_memory ? "%matrix_a" : list("2", product.words_of_a());
@@ -72,10 +91,7 @@ Instruction instruction_of(const std::string &name) {
         if (product->held_by == Holder::group) {
             return group_instruction(*product, called.of_memory);
         }
-        const std::string sums = list("0", product->sums_of_lane());
-        return {product_arguments, Result::none,
-                std::string(product->name) + " " + sums + ", " + list("1", product->words_of_a()) + ", " +
-                    list("2", product->words_of_b()) + ", $!" + std::to_string(product->sums_of_lane()) + ";",
+        return {product_arguments, Result::none, product->parts() == 1 ? multiplied(*product, 0, 0, true) : multiplied_in_parts(*product),
                 "", ""};
     }
     const DeviceCall *call = device_call_named(name);
@@ -267,8 +283,8 @@ private:
             } else if (next == '#') {
                 text += std::to_string(calls_);
                 at++;
-            } else if (next == '+') {
-                text += std::to_string(further * 4);
+            } else if (next == '+' || next == '>') {
+                text += std::to_string(further * (next == '+' ? 4 : 8));
                 at++;
             } else if (next == '[') {
                 text += slot('f', literal(site, 0) + further + (from[at + 2] - '0'));
@@ -280,11 +296,14 @@ private:
                 const int count = from[at + 2] - '0';
                 text += literal(site, 3) == 0 ? slots('f', literal(site, 0), count) : zeros(count);
                 at += 2;
-            } else if (next >= '0' && next <= '9') {
+            } else if (is_digit(next)) {
                 const auto argument = static_cast<size_t>(next - '0');
-                const bool many = at + 3 < from.size() && from[at + 2] == ':';
-                text += operand(site, instruction.arguments[argument], argument, many ? from[at + 3] - '0' : 0);
-                at += many ? 3 : 1;
+                const bool later = at + 3 < from.size() && from[at + 2] == '+' && is_digit(from[at + 3]); // "$1+4", "$1+4:4"
+                const size_t end = at + (later ? 4 : 2);
+                const bool many = end + 1 < from.size() && from[end] == ':';
+                text += operand(site, instruction.arguments[argument], argument, many ? from[end + 1] - '0' : 0,
+                                later ? from[at + 3] - '0' : 0);
+                at = end - 1 + (many ? 2 : 0);
             } else {
                 text += from[at];
             }
@@ -309,10 +328,10 @@ private:
         return text + "}";
     }
 
-    // many: how many registers from that on, as a list; 0: the operand alone.
-    std::string operand(const CallSite &site, char kind, size_t argument, int many) {
+    // many: how many registers from the `later`th on, as a list; 0: the operand alone.
+    std::string operand(const CallSite &site, char kind, size_t argument, int many, int later) {
         if (kind == 'f' || kind == 'w') {
-            const int first = literal(site, argument);
+            const int first = literal(site, argument) + later;
             return many == 0 ? slot(kind, first) : slots(kind, first, many);
         }
         return kind == 'n' || kind == 'c' ? std::to_string(literal(site, argument))

@@ -223,6 +223,8 @@ inline constexpr ProblemField problem_fields[] = {
                   "gradients --query-norm: also writes the gradients of its weight and bias"),
     field::yes_no("grad_key_norm", &polyhead_problem::grad_key_norm, ops::attention_backward, field::same_truth,
                   "gradients --key-norm: also writes the gradients of its weight and bias"),
+    field::choice("precision", &polyhead_problem::precision, ops::sdpa, field::same,
+                  "f32: how GPUs may multiply; tf32x3 is three products of tf32 by tensor cores, within the same error", "ieee", "tf32x3"),
 };
 constexpr size_t num_problem_fields = sizeof(problem_fields) / sizeof(ProblemField);
 
@@ -253,6 +255,8 @@ inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
     }
     if (problem.dtype == POLYHEAD_F32) { // both mean something else only beside 16 bits
         problem.additive_in_storage = problem.f32_weights = 0;
+    } else { // floats alone have parts
+        problem.precision = POLYHEAD_IEEE;
     }
     return problem;
 }

@@ -24,7 +24,7 @@ Expr call_of(const std::string &name, const std::string &expected, std::vector<E
 
 // Of a call of which there is one for each type that is multiplied.
 std::string of_type(const char *name, const Product &product) {
-    return std::string(name) + (product.a == Number::bf16 ? "_bf16" : "_f16");
+    return std::string(name) + (product.a == Number::tf32 ? "_f32" : product.a == Number::bf16 ? "_bf16" : "_f16");
 }
 
 } // namespace
@@ -62,6 +62,14 @@ Expr made_finite(const Product &product, const Expr &address, const Expr &whethe
 
 Expr mended(const Product &product, const std::vector<Expr> &arguments) {
     return device_call(of_type("mend", product), arguments);
+}
+
+Expr negated(const Product &product, const Expr &address) {
+    return product.parts() > 1 ? device_call(of_type("negate", product), {address}) : device_call("negate", {address});
+}
+
+Expr split(const Expr &words, int count, const Expr &to, const Expr &after) {
+    return device_call("split_" + std::to_string(count), {words, to}, after);
 }
 
 Expr packed(const Product &product, const Expr &low, const Expr &high) {

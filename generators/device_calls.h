@@ -32,11 +32,17 @@ Halide::Expr group_product(const Product &product, const Halide::Expr &sums, int
 Halide::Expr descriptor(const Halide::Expr &address, int further_columns = descriptor_bytes);
 Halide::Expr descriptor_step(const Halide::Expr &bytes);
 
-// Whether one of the 8 elements at an address in shared memory is not finite: they are made 0.
+// Whether one of the elements of a copy at an address in shared memory is not finite: they are made 0.
 Halide::Expr made_finite(const Product &product, const Halide::Expr &address, const Halide::Expr &whether, const Halide::Expr &after);
 
 // Adds values that are not finite to the sums of the rows that see them ("mend_f16").
 Halide::Expr mended(const Product &product, const std::vector<Halide::Expr> &arguments);
+
+// The signs of the elements of a copy at an address in shared memory change.
+Halide::Expr negated(const Product &product, const Halide::Expr &address);
+
+// 2 or 4 registers of floats as parts, from a register on.
+Halide::Expr split(const Halide::Expr &words, int count, const Halide::Expr &to, const Halide::Expr &after);
 
 // Two values as one word of elements that the product multiplies, rounded to nearest.
 Halide::Expr packed(const Product &product, const Halide::Expr &low, const Halide::Expr &high);

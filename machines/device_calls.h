@@ -27,9 +27,10 @@ struct DeviceCall {
     // have happened before; it is not read.
     const char *arguments;
     Result result;
-    // PTX. $2 is argument 2, $2:4 a list of 4 registers from that on, $* of the sums of all columns, $= the result, $# a number of this
-    // call alone. `each` stands between `text` and `after` once for each 4 registers from argument 0 on, of which argument 1 is the number,
-    // and calls them $[0] to $[3]; $+ are the bytes of those before.
+    // PTX. $2 is argument 2, $2+1 the register behind it, $2:4 a list of 4 registers from that on, $2+4:4 of the next ones, $* of the sums
+    // of all columns, $= the result, $# a number of this call alone. `each` stands between `text` and `after` once for each 4 registers
+    // from argument 0 on, of which argument 1 is the number, and calls them $[0] to $[3]; $+ are the bytes of those before as elements of
+    // 16 bits, $> of 32.
     const char *text, *each = "", *after = "";
 };
 
@@ -79,8 +80,21 @@ struct DeviceCall {
     "{\n.reg .pred %q;\n.reg .b16 %h<2>;\n.reg .b32 %i, %e, %x, %y, %b, %m0, %m1;\n.reg .b64 %a, %s;\nsetp.le.s32 %q, $4, 0;\n"            \
     "@%q bra.uni $polyhead_skip$#;\nmov.b32 %i, 0;\nmov.b64 %a, $2;\nsub.s64 %s, $3, %a;\n$polyhead_key$#:\nshr.u32 %m0, $5, %i;\n"        \
     "and.b32 %m0, %m0, 1;\nneg.s32 %m0, %m0;\nshr.u32 %m1, $6, %i;\nand.b32 %m1, %m1, 1;\nneg.s32 %m1, %m1;"
+#define POLYHEAD_MEND_FLOATS                                                                                                               \
+    "ld.global.v2.b32 {%x, %y}, [%a+$>];\n" POLYHEAD_MEND_ELEMENT("%x", "$[0]", "$[2]") POLYHEAD_MEND_ELEMENT("%y", "$[1]", "$[3]")
 #define POLYHEAD_MENDED                                                                                                                    \
     "add.s64 %a, %a, %s;\nadd.s32 %i, %i, 1;\nsetp.lt.s32 %q, %i, $4;\n@%q bra.uni $polyhead_key$#;\n$polyhead_skip$#:\n}"
+
+// The same for elements of 32 bits.
+#define POLYHEAD_FIND_FLOAT(word)                                                                                                          \
+    "and.b32 %t, %x" word ", 0x7f800000;\nsetp.eq.b32 %q, %t, 0x7f800000;\nselp.b32 %x" word ", 0, %x" word                                \
+    ", %q;\nselp.b32 %t, 1, 0, %q;\nor.b32 %all, %all, %t;\n"
+// A float x as two numbers of 11 bits: the upper is cut off, so that it stays finite; the lower is what is left, rounded. Of an infinity
+// nothing is left: inf - inf is no number, and becomes 0.
+#define POLYHEAD_SPLIT_FLOAT(x, upper, lower)                                                                                              \
+    "and.b32 %u, " x ", 0xffffe000;\nsub.f32 %l, " x ", %u;\nsetp.num.f32 %q, %l, %l;\nselp.b32 %l, %l, 0, %q;\n"                          \
+    "add.s32 %l, %l, 4096;\nand.b32 " lower ", %l, 0xffffe000;\nmov.b32 " upper ", %u;\n"
+#define POLYHEAD_SPLIT(text) "{\n.reg .pred %q;\n.reg .b32 %u, %l, %x;\n" text "}"
 
 inline constexpr DeviceCall device_calls[] = {
     // (bytes): where the shared memory of the block begins
@@ -140,18 +154,40 @@ inline constexpr DeviceCall device_calls[] = {
     {"negate", "vo", Result::none,
      "{\n.reg .b32 %x<4>;\nld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [$0];\nxor.b32 %x0, %x0, 0x80008000;\nxor.b32 %x1, %x1, 0x80008000;\n"
      "xor.b32 %x2, %x2, 0x80008000;\nxor.b32 %x3, %x3, 0x80008000;\nst.shared.v4.b32 [$0], {%x0, %x1, %x2, %x3};\n}"},
+    {"negate_f32", "vo", Result::none,
+     "{\n.reg .b32 %x<4>;\nld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [$0];\nxor.b32 %x0, %x0, 0x80000000;\nxor.b32 %x1, %x1, 0x80000000;\n"
+     "xor.b32 %x2, %x2, 0x80000000;\nxor.b32 %x3, %x3, 0x80000000;\nst.shared.v4.b32 [$0], {%x0, %x1, %x2, %x3};\n}"},
+    // (first of 2 or 4 words, the words of their parts): the upper ones, then the lower ones
+    {"split_2", "wwo", Result::none,
+     POLYHEAD_SPLIT(POLYHEAD_SPLIT_FLOAT("$0+0", "$1+0", "$1+2") POLYHEAD_SPLIT_FLOAT("$0+1", "$1+1", "$1+3"))},
+    {"split_4", "wwo", Result::none,
+     POLYHEAD_SPLIT(POLYHEAD_SPLIT_FLOAT("$0+0", "$1+0", "$1+4") POLYHEAD_SPLIT_FLOAT("$0+1", "$1+1", "$1+5")
+                        POLYHEAD_SPLIT_FLOAT("$0+2", "$1+2", "$1+6") POLYHEAD_SPLIT_FLOAT("$0+3", "$1+3", "$1+7"))},
+    // (upper word, lower word, a float)
+    {"split", "wwvo", Result::none, POLYHEAD_SPLIT("mov.b32 %x, $2;\n" POLYHEAD_SPLIT_FLOAT("%x", "$0", "$1"))},
+    // (first of 4 words, address, bytes behind it): elements of 32 bits of two neighbouring rows, the first of which is even, and of the
+    // columns 0 and 8
+    {"load_columns", "wvno", Result::none,
+     "{\n.reg .b32 %a<3>;\nxor.b32 %a0, $1, 144;\nxor.b32 %a1, $1, 32;\nxor.b32 %a2, $1, 176;\nld.shared.b32 $0+0, [$1+$2];\n"
+     "ld.shared.b32 $0+1, [%a0+$2];\nld.shared.b32 $0+2, [%a1+$2];\nld.shared.b32 $0+3, [%a2+$2];\n}"},
     // (first of 4 words, address of the row of this lane, bytes behind it): 4 matrices of 8 x 8 elements
     {"load_matrices", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 $0:4, [$1+$2];"},
     {"load_transposed", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 $0:4, [$1+$2];"},
     // (address of 8 elements, whether): each that is not finite becomes 0; not 0 where there is one
     {"make_finite_f16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7c007c00", "0x04000400")},
     {"make_finite_bf16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7f807f80", "0x00800080")},
+    {"make_finite_f32", "vvo", Result::integer,
+     "{\n.reg .pred %whether, %q, %bad;\n.reg .b32 %x<4>, %t, %all;\nsetp.ne.b32 %whether, $1, 0;\nmov.b32 %all, 0;\nmov.b32 %x0, 0;\n"
+     "mov.b32 %x1, 0;\nmov.b32 %x2, 0;\nmov.b32 %x3, 0;\n@%whether ld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [$0];\n" POLYHEAD_FIND_FLOAT("0")
+         POLYHEAD_FIND_FLOAT("1") POLYHEAD_FIND_FLOAT("2") POLYHEAD_FIND_FLOAT(
+             "3") "setp.ne.b32 %bad, %all, 0;\n@%bad st.shared.v4.b32 [$0], {%x0, %x1, %x2, %x3};\nmov.b32 $=, %all;\n}"},
     // (first, count, the lane's first element of the value of a key, that of the next key, keys, at most 32, a bit for each that its first
     // row sees, and its second): adds the elements that are not finite
     {"mend_f16", "fneevvvo", Result::none, POLYHEAD_MEND,
      POLYHEAD_MEND_FOUR("mov.b32 {%h0, %h1}, %e;\ncvt.f32.f16 %x, %h0;\ncvt.f32.f16 %y, %h1;\n"), POLYHEAD_MENDED},
     {"mend_bf16", "fneevvvo", Result::none, POLYHEAD_MEND, POLYHEAD_MEND_FOUR("shl.b32 %x, %e, 16;\nand.b32 %y, %e, 0xffff0000;\n"),
      POLYHEAD_MENDED},
+    {"mend_f32", "fneevvvo", Result::none, POLYHEAD_MEND, POLYHEAD_MEND_FLOATS, POLYHEAD_MENDED},
     // (low, high): rounded to nearest
     {"pack_f16", "vv", Result::word, "cvt.rn.f16x2.f32 $=, $1, $0;"},
     {"pack_bf16", "vv", Result::word, "cvt.rn.bf16x2.f32 $=, $1, $0;"},

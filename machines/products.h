@@ -10,7 +10,7 @@
 namespace polyhead::gen {
 
 // What is multiplied and summed.
-enum class Number : uint8_t { f32, bf16, f16, u8, s8, s16, s32 };
+enum class Number : uint8_t { f32, bf16, f16, tf32, u8, s8, s16, s32 };
 
 // Who holds the operands and the sums of one instruction: a lane of a vector, a warp of a GPU, four of its warps, or a core with registers
 // for tiles.
@@ -40,10 +40,16 @@ struct Product {
     constexpr bool sums_floats() const { return sum == Number::f32; }
     // The helper function for an operation: "polyhead_amx_scores".
     std::string helper(const char *operation) const { return function + std::string(operation); }
-    // Lanes that hold it together, and their 32-bit registers that hold operands of 16 bits, and sums.
+    // A float is the sum of so many numbers that the instruction takes: a product of two floats is three instructions, and what the lower
+    // parts give with each other is left out.
+    constexpr int parts() const { return a == Number::tf32 ? 2 : 1; }
+    // Lanes that hold it together, and their 32-bit registers that hold elements as they are stored, operands in parts, and sums.
     constexpr int holders() const { return held_by == Holder::group ? 128 : 32; }
-    constexpr int words_of_a() const { return m * k / 2 / holders(); }
-    constexpr int words_of_b() const { return n * k / 2 / holders(); }
+    constexpr int element_bytes() const { return a == Number::tf32 ? 4 : 2; }
+    constexpr int stored_words_of_a() const { return m * k * element_bytes() / 4 / holders(); }
+    constexpr int stored_words_of_b() const { return n * k * element_bytes() / 4 / holders(); }
+    constexpr int words_of_a() const { return stored_words_of_a() * parts(); }
+    constexpr int words_of_b() const { return stored_words_of_b() * parts(); }
     constexpr int sums_of_lane() const { return m * n / holders(); }
 };
 
@@ -59,6 +65,8 @@ inline constexpr Product products[] = {
      Form::written, "multiply_f16", 0, 0, 80},
     {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 8, 16, Holder::warp,
      Form::written, "multiply_bf16", 0, 0, 80},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", POLYHEAD_F32, Number::tf32, Number::tf32, Number::f32, 16, 8, 8, Holder::warp,
+     Form::written, "multiply_tf32x3", 0, 0, 80},
     {"vdpbf16ps", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 1, 1, 2, Holder::lane, Form::named, "dpbf16ps",
      POLYHEAD_CPU_AVX512_BF16_VNNI, 0},
     {"tdpbf16ps", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 16, 32, Holder::core, Form::helpers, "polyhead_amx_",

@@ -144,7 +144,7 @@ inline KnobUse in(KnobUser user, int least, int most) {
       in(KnobUser::warp_tiles, 1, 16).tried({2, 4, 8}))                                                                                    \
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \
       in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}),                                                        \
-      in(KnobUser::warp_tiles, 8, 8))                                                                                                      \
+      in(KnobUser::warp_tiles, 4, 8))                                                                                                      \
     X(kv_chunks, "chunks of key and value in shared memory; with 1 the next keys arrive while values are used, and the values later",      \
       in(KnobUser::warp_tiles, 1, 2).tried({1, 2}))                                                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \

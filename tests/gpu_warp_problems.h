@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_GPU_WARP_PROBLEMS_H
 #define POLYHEAD_TESTS_GPU_WARP_PROBLEMS_H
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -75,15 +76,21 @@ inline std::vector<Shape> shapes_of(const Problem &p, uint64_t seed) {
     return shapes;
 }
 
+inline std::string file_name(std::string words) {
+    std::replace(words.begin(), words.end(), ' ', '_');
+    return words;
+}
+
 // Kernels of a frame with one of these tilings, compiled for the target, on the device of the test.
-inline void sweep_warps(const std::string &name, const char *target, const std::string &frame, const std::vector<const char *> &tilings) {
-    for_each_of_sweep("gpu/" + frame + "/", rotating_numbers(0, all_warp_kernels, quick_warp_kernels), [&](int number, uint64_t seed) {
+inline void sweep_warps(const std::string &name, const char *target, const std::string &frame, const std::vector<const char *> &tilings,
+                        Problem (*make)(int, Random &) = warp_problem) {
+    for_each_of_sweep(name + "/", rotating_numbers(0, all_warp_kernels, quick_warp_kernels), [&](int number, uint64_t seed) {
         Random random(seed);
-        const Problem p = warp_problem(number, random);
+        const Problem p = make(number, random);
         const std::string tiling = "frame=" + frame + random.pick(tilings);
         const std::string line = generate_line(p) + " --target " + target + " --tiling '" + tiling + "'";
         INFO(line);
-        const CompiledKernel compiled(p, {target, tiling, "gpu_" + frame + "_" + std::to_string(number)});
+        const CompiledKernel compiled(p, {target, tiling, file_name(name) + "_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
         const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), TestDevice::get());
         REQUIRE(forced.size() == 1);

@@ -39,6 +39,15 @@ class OnDevice(unittest.TestCase):
         self.close(out, EXPECTED[0])
         self.close(lse, EXPECTED[2])
 
+    def test_floats_by_tensor_cores(self):
+        query, words = random(4, 1, 4, 20, 16), {"is_causal": True, "device": DEVICE, "precision": "tf32x3"}
+        self.close(polyhead.sdpa(query, KEY, VALUE, **words), attention(query, KEY, VALUE, visible(20, 7, causal=True))[0])
+        text = polyhead.explain(query, KEY, VALUE, **words)
+        self.assertIn("--precision tf32x3", text)
+        self.assertEqual("warp_tiles" in text, DEVICE.startswith("cuda"), text)
+        with self.assertRaisesRegex(polyhead.Error, "precision: found 'tf32', expected ieee or tf32x3"):
+            polyhead.sdpa(QUERY, KEY, VALUE, device=DEVICE, precision="tf32")
+
     def test_arrays_on_the_device(self):
         device = polyhead.Device(DEVICE)
         for dtype, tolerance in ((np.float32, 1e-5), (np.float16, 3e-3), (ml_dtypes.bfloat16, 3e-2)):

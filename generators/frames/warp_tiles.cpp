@@ -31,7 +31,8 @@ void WarpTilesBuilder::number_registers() {
     r.key = r.probs + k_.tiles * key_steps() * k_.product->words_of_a();
     r.value = r.key + 2 * k_.product->words_of_b();
     r.ones = r.value + 2 * k_.product->words_of_b();
-    r.query = r.ones + k_.product->words_of_b();
+    r.stored = r.ones + k_.product->words_of_b();
+    r.query = r.stored + (splits() ? k_.product->stored_words_of_a() : 0);
 }
 
 // What the rows of a tile see of the keys, in chunks.
@@ -56,22 +57,24 @@ void WarpTilesBuilder::define_memory() {
     query_at_(vars({n_}, false)) =
         base_ + place_of(s_.w * (k_.tiles * k_.product->m) + lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16, k_.rows());
     key_at_(vars({n_}, false)) = base_ + place_of(lane % 8, n_ * 4 + lane / 8, k_.keys);
-    value_at_(vars({n_}, false)) = base_ + place_of(lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16, k_.keys);
+    // Of value, which is not turned as it is loaded: the column of this lane of the first of 16 columns, in the first of its two rows.
+    value_at_(vars({n_}, false)) = base_ + (splits() ? place_of(lane % 4 * 2, n_ * 4 + lane / 16, k_.keys) + lane / 4 % 4 * 4
+                                                     : place_of(lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16, k_.keys));
     add(&s_.before, query_at_, {{n_, 4}});
     add(&s_.before, key_at_, {{n_, 2}});
-    add(&s_.before, value_at_, {{n_, 4}});
+    add(&s_.before, value_at_, {{n_, sixteens_of_panel()}});
 }
 
 Func WarpTilesBuilder::copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
                               const std::function<Expr(Expr)> &bytes, const Element &element) {
     Func f(name);
-    const int of_row = padded(head_dim) / piece, pieces = rows * of_row;
+    const int of_row = pieces_of(padded(head_dim)), pieces = rows * of_row;
     const Expr number = own_piece(n_), own = pieces % k_.threads() == 0 ? number : min(number, pieces - 1);
     const Expr row = own / of_row, x = own % of_row;
-    Expr from = x * piece, read = bytes(row);
-    if (of_row > head_dim / piece) {
+    Expr from = x * piece(), read = bytes(row);
+    if (of_row > pieces_of(head_dim)) {
         read = select(from < head_dim, read, 0);
-        from = min(from, head_dim - piece);
+        from = min(from, head_dim - piece());
     }
     f(vars({n_}, of_chunk)) = device_call("copy", {to + place_of(row, x, rows) + after, element(from, row), read});
     return f;
@@ -118,7 +121,7 @@ void WarpTilesBuilder::define_start() {
     const float least = std::numeric_limits<float>::denorm_min();
     token = token + device_call("set", {r.unit, scores_keep_order() ? select(factor == 0.0f, least, Halide::abs(factor)) : factor}) +
             device_call("zero", {r.acc, r.scores - r.acc}) + more_start();
-    for (int i = 0; i < k_.product->words_of_b(); i++) {
+    for (int i = 0; s_.sums_by_product() && i < k_.product->words_of_b(); i++) {
         token = token + device_call("set_word", {r.ones + i, two_ones()});
     }
     start(thread()) = token;
@@ -147,9 +150,9 @@ void WarpTilesBuilder::define_signed() {
     const RDom r(0, count, 0, 2, "rs");
     RDom domain = r;
     domain.where(r.y < Halide::cast<int32_t>(f_.operands().query_factor() < 0.0f));
-    const Expr number = own_piece(r.x), row = number / (d_ / piece), x = number % (d_ / piece);
+    const Expr number = own_piece(r.x), row = number / pieces_of(d_), x = number % pieces_of(d_);
     changed(thread()) = own(arrived);
-    changed(thread()) += device_call("negate", {base_ + place_of(row, x, k_.rows())});
+    changed(thread()) += negated(*k_.product, base_ + place_of(row, x, k_.rows()));
     s_.query_signed = changed;
     s_.signed_piece = r.x;
     s_.signed_once = r.y;
@@ -171,8 +174,10 @@ void WarpTilesBuilder::keep_query() {
 // Step of head_dim of tile mt, into the fragment of this number.
 Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after) {
     const Expr place = mt * (k_.product->m * row_bytes) + step / 4 * (k_.rows() * row_bytes);
-    return device_call("load_matrices",
-                       {s_.registers.query + number * k_.product->words_of_a(), query_at_(at({step % 4}, false)) + after, place}, 0);
+    const Expr to = s_.registers.query + number * k_.product->words_of_a();
+    const Expr loaded =
+        device_call("load_matrices", {splits() ? Expr(s_.registers.stored) : to, query_at_(at({step % 4}, false)) + after, place});
+    return splits() ? split(s_.registers.stored, k_.product->stored_words_of_a(), to, loaded) : loaded;
 }
 
 void WarpTilesBuilder::divide_chunks() {
@@ -248,11 +253,12 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
 }
 
 int WarpTilesStages::sum_column() const {
-    return padded_head_dim_v() / WarpTilesBuilder::piece;
+    return padded_head_dim_v() / WarpTilesBuilder::eight;
 }
 
 Expr WarpTilesStages::sum_slot(const Expr &q2, const Expr &mt, bool exactly) const {
-    return registers.acc + (mt * columns_of_acc() + sum_column() + (exactly ? 1 : 0)) * blocking.product->sums_of_lane() + q2 * 2;
+    return registers.acc +
+           (mt * columns_of_acc() + sum_column() + (exactly && sums_by_product() ? 1 : 0)) * blocking.product->sums_of_lane() + q2 * 2;
 }
 
 WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTilesBlocking &blocking) {
@@ -261,8 +267,8 @@ WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTi
     s.blocking = blocking;
     s.head_dim_v = p.head_dim_v;
     // Fragments of 64 entries of query fit into the registers beside scores and acc.
-    s.keeps_query = p.head_dim <= warp_tiles_panel && !blocking.group_product;
-    s.sums_exactly = p.lse != 0 || p.sinks != 0;
+    s.keeps_query = p.head_dim <= 64 && s.sums_by_product() && !blocking.group_product;
+    s.sums_exactly = p.lse != 0 || p.sinks != 0 || !s.sums_by_product();
     s.last_tile_first = p.causal != POLYHEAD_NOT_CAUSAL;
     blocking.group_product ? build_group_tiles(formulas, &s) : WarpTilesBuilder(formulas, &s).build();
     return s;
@@ -271,7 +277,7 @@ WarpTilesStages warp_tiles_frame(const AttentionFormulas &formulas, const WarpTi
 void WarpTilesStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
     const WarpTilesBlocking &k = blocking;
     const int sums = k.product->sums_of_lane(), tile = k.rows(),
-              eights = (o.columns + WarpTilesBuilder::piece - 1) / WarpTilesBuilder::piece;
+              eights = (o.columns + WarpTilesBuilder::eight - 1) / WarpTilesBuilder::eight;
     const Expr seq_len_q = formulas.inputs().seq_len_q;
     const Halide::Var q2("q2"), mt("mt");
     Func end("end"), exact("end_exact"), reference("end_reference"), sum("end_sum"), factor("end_factor");
@@ -280,14 +286,15 @@ void WarpTilesStages::write(const AttentionOut &o, const AttentionFormulas &form
     const std::vector<Halide::Var> vars = {q2, mt, lane, w, qt, h, b};
     const std::vector<Expr> row(vars.begin(), vars.end());
     reference(vars) = device_call("get", {registers.reference + mt * 2 + q2}, ended);
-    sum(vars) = device_call("get", {sum_slot(q2, mt, false)}, ended);
-    after = {{end, {}, {}}, {reference, {{q2, 2}, {mt, k.tiles}}, {}}, {sum, {{q2, 2}, {mt, k.tiles}}, {}}};
+    after = {{end, {}, {}}, {reference, {{q2, 2}, {mt, k.tiles}}, {}}};
     Expr all;
     if (sums_exactly) {
         exact(vars) = formulas.numerics().sum_over_lanes(device_call("get", {sum_slot(q2, mt, true)}, ended), 4, 1);
         after.push_back({exact, {{q2, 2}, {mt, k.tiles}}, {}});
         all = exact(row);
     }
+    sum(vars) = sums_by_product() ? device_call("get", {sum_slot(q2, mt, false)}, ended) : all;
+    after.push_back({sum, {{q2, 2}, {mt, k.tiles}}, {}});
     factor(vars) = formulas.softmax().out_factor(reference(row), sum(row), h, all);
     after.push_back({factor, {{q2, 2}, {mt, k.tiles}}, {}});
     const Expr count = (seq_len_q + tile - 1) / tile;
@@ -296,12 +303,12 @@ void WarpTilesStages::write(const AttentionOut &o, const AttentionFormulas &form
                qt_ = last_tile_first ? count - 1 - written[6] : Expr(written[6]);
     // Rows behind the last query repeat it, columns behind the last one repeat that: with the same bits. A condition would keep threads
     // from the barriers of their block.
-    const Expr column = min(eight * WarpTilesBuilder::piece + lane_ % 4 * 2 + j, o.columns - 1);
+    const Expr column = min(eight * WarpTilesBuilder::eight + lane_ % 4 * 2 + j, o.columns - 1);
     const Expr q = min(qt_ * tile + (w_ * k.tiles + mt_) * k.product->m + lane_ / 4 + half * 8, seq_len_q - 1);
     const std::vector<Expr> own = {half, mt_, lane_, w_, qt_, o.h, o.b};
     const int slot = registers.acc;
     Expr value =
-        device_call("get", {slot + (mt_ * columns_of_acc() + min(eight, head_dim_v / WarpTilesBuilder::piece - 1)) * sums + half * 2 + j},
+        device_call("get", {slot + (mt_ * columns_of_acc() + min(eight, head_dim_v / WarpTilesBuilder::eight - 1)) * sums + half * 2 + j},
                     end(lane_, w_, qt_, o.h, o.b)) *
         factor(own);
     value = formulas.softmax().gated(value, sum(own), min(column, head_dim_v - 1), q, o.h, o.b);

@@ -74,15 +74,19 @@ struct WarpTilesStages : AttentionStages {
     std::vector<Halide::Func> funcs() const override;
 
     // Registers of floats and of words, by their numbers: acc with the sums of rows, scores, references, the unit of scores; probs,
-    // fragments of key and value, ones, query.
+    // fragments of key and value, ones, floats that become parts, query.
     struct Registers {
         int acc = 0, scores = 0, reference = 0, unit = 0;
-        int probs = 0, key = 0, value = 0, ones = 0, query = 0;
+        int probs = 0, key = 0, value = 0, ones = 0, stored = 0, query = 0;
     } registers;
     bool keeps_query, sums_exactly; // the fragments of query; the sums of rows before probs are rounded
-    int padded_head_dim_v() const { return (head_dim_v + blocking.product->k - 1) / blocking.product->k * blocking.product->k; }
+    // Rounded probs are added up by a product. Floats in parts are not rounded: their sums are exact ones.
+    bool sums_by_product() const { return blocking.product->parts() == 1; }
+    // Head dims in whole steps of products, two columns of them.
+    static int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
+    int padded_head_dim_v() const { return padded(head_dim_v); }
     int sum_column() const; // of acc, in eights: behind those of out
-    int columns_of_acc() const { return sum_column() + (sums_exactly ? 2 : 1); }
+    int columns_of_acc() const { return sum_column() + (sums_exactly && sums_by_product() ? 2 : 1); }
     // Where the sum of a row is, of rounded probs, and of exact ones.
     Halide::Expr sum_slot(const Halide::Expr &q2, const Halide::Expr &mt, bool exactly) const;
 };

@@ -9,8 +9,7 @@ namespace polyhead::gen {
 // What another instruction than that of one warp makes otherwise is virtual (group_tiles.cpp).
 class WarpTilesBuilder {
 public:
-    static constexpr int piece = 8; // elements of one copy, columns of a matrix that is loaded
-    static constexpr int row_bytes = warp_tiles_row_bytes;
+    static constexpr int eight = warp_tiles_eight, row_bytes = warp_tiles_row_bytes;
 
     using Expr = Halide::Expr;
     using Func = Halide::Func;
@@ -19,7 +18,7 @@ public:
 
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
         : f_(formulas), s_(*stages), k_(stages->blocking), d_(padded(formulas.problem().head_dim)), dv_(stages->padded_head_dim_v()),
-          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_, stages->blocking.chunks)) {}
+          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_, k_.chunks, k_.product->element_bytes())) {}
     virtual ~WarpTilesBuilder() = default;
 
     void build();
@@ -39,11 +38,20 @@ protected:
     Func query_at_{"query_at"}, key_at_{"key_at"}, value_at_{"value_at"};
     Expr start_, base_;
 
-    int padded(int head_dim) const { return (head_dim + depth() - 1) / depth() * depth(); }
+    int padded(int head_dim) const { return s_.padded(head_dim); }
     int depth() const { return k_.product->k; }
     int steps() const { return d_ / depth(); }
     int key_steps() const { return k_.keys / depth(); }
-    int score_columns() const { return k_.keys / piece; }
+    int score_columns() const { return k_.keys / eight; }
+    int piece() const { return warp_tiles_copy / k_.product->element_bytes(); } // elements of a copy
+    int pieces_of(int columns) const { return columns / piece(); }
+    int sixteens_of_panel() const { return row_bytes / k_.product->element_bytes() / (2 * eight); }
+    bool splits() const { return k_.product->parts() > 1; }
+    // The operands of two products along columns, in parts.
+    Expr split_pair(int to, const Expr &loaded) const {
+        const int stored = s_.registers.stored, words = k_.product->stored_words_of_b();
+        return split(stored + words, words, to + k_.product->words_of_b(), split(stored, words, to, loaded));
+    }
 
     Vars thread() const { return {s_.lane, s_.w, s_.qt, s_.h, s_.b}; }
     template <typename T> std::vector<T> of_thread(std::vector<T> first, bool of_chunk) const {
@@ -59,7 +67,7 @@ protected:
     Exprs at(Exprs first, bool of_chunk) const { return of_thread(std::move(first), of_chunk); }
     // Where a piece of a row lies in a tile of so many rows. The pieces of a row are exchanged, so that 8 rows lie on different banks.
     static Expr place_of(const Expr &row, const Expr &x, int rows) {
-        return x / piece * (rows * row_bytes) + row * row_bytes + ((x % piece) ^ (row % piece)) * 16;
+        return x / eight * (rows * row_bytes) + row * row_bytes + ((x % eight) ^ (row % eight)) * warp_tiles_copy;
     }
     Expr own(const Func &f) const { return f(at({}, false)); }
 
@@ -90,7 +98,7 @@ protected:
     using Element = std::function<Expr(const Expr &d, const Expr &row)>;
     Func copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
                 const std::function<Expr(Expr)> &bytes, const Element &element);
-    int copies_of(int rows, int head_dim) const { return (rows * (head_dim / piece) + k_.threads() - 1) / k_.threads(); }
+    int copies_of(int rows, int head_dim) const { return (rows * pieces_of(head_dim) + k_.threads() - 1) / k_.threads(); }
     Expr sum_of(const Func &f, int count, bool of_chunk) const {
         Expr sum = 0;
         for (int n = 0; n < count; n++) {
@@ -142,7 +150,7 @@ protected:
     virtual void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk);
 
     void define_scores(const std::string &kind, const Expr &keys, const Expr &is_sent, WarpChunk *chunk);
-    Expr score_key(const Expr &number) const { return number * k_.keys + nt_ * piece + s_.lane % 4 * 2 + i_ % 2; }
+    Expr score_key(const Expr &number) const { return number * k_.keys + nt_ * eight + s_.lane % 4 * 2 + i_ % 2; }
 
     void define_logits(Func logits, const Expr &number, const Func &scores, const Func &unit, bool masked);
     Func define_softmax(const std::string &kind, const Expr &number, Func logits, WarpChunk *chunk);

@@ -17,9 +17,9 @@ using Halide::reinterpret;
 // Whether the chunk has such values. All threads of the block meet here.
 void WarpTilesBuilder::define_lost(const std::string &kind, const Expr &values, WarpChunk *chunk) {
     Func found = func(kind, "lost_found");
-    const int count = copies_of(k_.keys, dv_), pieces = k_.keys * (dv_ / piece);
+    const int count = copies_of(k_.keys, dv_), of_row = pieces_of(dv_), pieces = k_.keys * of_row;
     const Expr number = n_ * k_.threads() + s_.w * k_.lanes + s_.lane, own = min(number, pieces - 1);
-    const Expr address = base_ + values + place_of(own / (dv_ / piece), own % (dv_ / piece), k_.keys);
+    const Expr address = base_ + values + place_of(own / of_row, own % of_row, k_.keys);
     found(vars({n_}, true)) = made_finite(*k_.product, address, number < pieces, 0);
     add(&chunk->stages, found, {{n_, count}});
     Expr any = 0;
@@ -36,9 +36,9 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
     constexpr int bits = 32;
     const int sums = k_.product->sums_of_lane(), words = (k_.keys + bits - 1) / bits, together = keys_of_a_page(bits);
     Func own = func(kind, "seen_by_lane"), seen = func(kind, "seen"); // a bit for each key, in words
-    const RDom keys(0, 2, 0, bits / piece, kind + "seen_keys");
-    const Expr eight = min(word_ * (bits / piece) + keys.y, score_columns() - 1), bit = keys.y * piece + s_.lane % 4 * 2 + keys.x;
-    const Expr sees = !Logits::excluded(logits(at({q2_ * 2 + keys.x, eight, mt_}, true)));
+    const RDom keys(0, 2, 0, bits / eight, kind + "seen_keys");
+    const Expr column = min(word_ * (bits / eight) + keys.y, score_columns() - 1), bit = keys.y * eight + s_.lane % 4 * 2 + keys.x;
+    const Expr sees = !Logits::excluded(logits(at({q2_ * 2 + keys.x, column, mt_}, true)));
     own(vars({word_, q2_, mt_}, true)) = cast<uint32_t>(0);
     own(vars({word_, q2_, mt_}, true)) = own(at({word_, q2_, mt_}, true)) | cast<uint32_t>(sees) << cast<uint32_t>(bit);
     seen(vars({word_, q2_, mt_}, true)) = f_.numerics().bits_over_lanes(own(at({word_, q2_, mt_}, true)), 4, 1);
@@ -56,7 +56,7 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
             return reinterpret<int32_t>(part % bits == 0 ? word : word >> cast<uint32_t>(part % bits));
         };
         const auto value = [&](const Expr &key) { return f_.inputs().keys.stored_value(s_.lane % 4 * 2, row_of(key), kv_head(), s_.b); };
-        token = token + mended(*k_.product, {acc_slot(mt, 0), s_.head_dim_v / piece * sums, value(first), value(first + 1), count,
+        token = token + mended(*k_.product, {acc_slot(mt, 0), s_.head_dim_v / eight * sums, value(first), value(first + 1), count,
                                              of_row(0), of_row(1)});
     }
     chunk->mended = func(kind, "mended");

@@ -21,8 +21,9 @@ void WarpTilesBuilder::define_scores(const std::string &kind, const Expr &keys, 
         domain.where(step < steps());
     }
     chunk->key_fragments = func(kind, "key_fragments");
-    chunk->key_fragments(vars({n_, nt_}, true)) = device_call(
-        "load_matrices", {r.key, key_at_(at({n_ % 2}, false)) + keys, nt_ * (piece * row_bytes) + n_ / 2 * (k_.keys * row_bytes)});
+    const Expr loaded = device_call("load_matrices", {splits() ? r.stored : r.key, key_at_(at({n_ % 2}, false)) + keys,
+                                                      nt_ * (eight * row_bytes) + n_ / 2 * (k_.keys * row_bytes)});
+    chunk->key_fragments(vars({n_, nt_}, true)) = splits() ? split_pair(r.key, loaded) : loaded;
     Expr token = chunk->key_fragments(at({d[3], d[2]}, true)), query = r.query + (d[0] * steps() + step) * words_a;
     if (!s_.keeps_query) {
         chunk->query_fragments = func(kind, "query_fragments");
@@ -102,16 +103,19 @@ void WarpTilesBuilder::define_raised(const std::string &kind, const Func &larges
     add(&chunk->stages, chunk->raised);
 }
 
-// Probs as words, and the sums of rows before they are rounded.
+// Probs as words, and the sums of rows before they are rounded. The columns of floats in parts are keys in the order in which a lane has
+// them: it has two neighbours, which are 4 apart for the product. Sums over keys have any order, and value's rows have the same.
 Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &probs, WarpChunk *chunk) {
     const WarpTilesStages::Registers &r = s_.registers;
-    const int tiles = k_.tiles, words = k_.product->words_of_a();
+    const int tiles = k_.tiles, words = k_.product->stored_words_of_a();
     Func packs = func(kind, "probs_packed"), ready = func(kind, "probs_ready"), exact = func(kind, "exact_sum"),
          exact_kept = func(kind, "exact_sum_kept");
     const Expr free = registers_free(kind, probs, chunk);
     const auto prob = [&](int j) { return probs(at({word_ % 2 * 2 + j, kt_ * 2 + word_ / 2, mt_}, true)); };
+    const Expr word = r.probs + (mt_ * key_steps() + kt_) * k_.product->words_of_a() + word_;
     packs(vars({word_, kt_, mt_}, true)) =
-        device_call("set_word", {r.probs + (mt_ * key_steps() + kt_) * words + word_, packed(*k_.product, prob(0), prob(1))}, free);
+        splits() ? device_call("split", {word, word + words, probs(at({word_ % 2 * 2 + word_ / 2, kt_, mt_}, true))}, free)
+                 : device_call("set_word", {word, packed(*k_.product, prob(0), prob(1))}, free);
     add(&chunk->stages, packs, {{word_, words}, {kt_, key_steps()}, {mt_, tiles}});
     Expr token = 0;
     for (int i = 0; i < words * key_steps() * tiles; i++) {
@@ -151,15 +155,17 @@ void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, c
     const WarpTilesStages::Registers &r = s_.registers;
     const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
     const int columns = s_.columns_of_acc();
-    const Func row_sums = define_row_sums(kind, after, chunk);
-    const RDom d({{0, k_.tiles}, {0, 2}, {0, dv_ / (2 * piece)}, {0, key_steps()}},
+    const Expr summed = s_.sums_by_product() ? define_row_sums(kind, after, chunk)(at({}, true)) : after;
+    const RDom d({{0, k_.tiles}, {0, 2}, {0, dv_ / (2 * eight)}, {0, key_steps()}},
                  kind + "rv"); // tile, 8 of 16 columns, 16 columns, keys
     chunk->value_fragments = func(kind, "value_fragments");
-    chunk->value_fragments(vars({n_, kt_}, true)) =
-        device_call("load_transposed",
-                    {r.value, value_at_(at({n_ % 4}, false)) + values, kt_ * (depth() * row_bytes) + n_ / 4 * (k_.keys * row_bytes)});
+    const int panel = sixteens_of_panel();
+    const Expr loaded = device_call(splits() ? "load_columns" : "load_transposed",
+                                    {splits() ? r.stored : r.value, value_at_(at({n_ % panel}, false)) + values,
+                                     kt_ * (depth() * row_bytes) + n_ / panel * (k_.keys * row_bytes)});
+    chunk->value_fragments(vars({n_, kt_}, true)) = splits() ? split_pair(r.value, loaded) : loaded;
     chunk->acc = func(kind, "acc");
-    chunk->acc(vars({}, true)) = row_sums(at({}, true));
+    chunk->acc(vars({}, true)) = summed;
     chunk->acc(vars({}, true)) +=
         warp_product(*k_.product, r.acc + (d[0] * columns + d[2] * 2 + d[1]) * sums, r.probs + (d[0] * key_steps() + d[3]) * words_a,
                      r.value + d[1] * words_b, 0, chunk->value_fragments(at({d[2], d[3]}, true)));

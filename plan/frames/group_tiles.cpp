@@ -44,7 +44,9 @@ public:
         const int64_t registers =
             int64_t(t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane() + int64_t(t.kv_tile) / product.k * product.words_of_a();
         return first_of(
-            {at_most("a block's tiles", warp_tiles_bytes(rows, t.kv_tile, p.head_dim, p.head_dim_v, t.kv_chunks).all(),
+            {copies_refusal(p, t),
+             at_most("a block's tiles",
+                     warp_tiles_bytes(rows, t.kv_tile, p.head_dim, p.head_dim_v, t.kv_chunks, product.element_bytes()).all(),
                      machine.shared_on_request(), "bytes of shared memory"),
              at_most("scores, probs and sums of a thread (kv_tile x 3/4 + head_dim_v / 2)", registers, most_registers, "registers")});
     }

@@ -11,7 +11,8 @@ namespace polyhead::gen {
 namespace {
 
 int shared_bytes(const Tiling &t, const Problem &p, const Product &product, int chunks) {
-    return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v, chunks).all();
+    return warp_tiles_bytes(t.row_groups * t.thread_rows * product.m, t.kv_tile, p.head_dim, p.head_dim_v, chunks, product.element_bytes())
+        .all();
 }
 
 class WarpTiles : public Frame {
@@ -21,28 +22,31 @@ public:
     KnobUser knob_user() const override { return KnobUser::warp_tiles; }
     bool multiplies_by_warps() const override { return true; }
 
-    // Query, key and value as they are stored, in rows of whole copies; what a product takes more is 0.
+    // Query, key and value as they are stored, in rows of whole copies and of eights; what a product takes more is 0. Floats are multiplied
+    // in parts where the problem allows it.
     bool serves(const Problem &p, const Machine &machine) const override {
         const Product *product = machine.warp_product(p.dtype);
+        const bool precise = product && product->parts() > 1 && p.precision != POLYHEAD_TF32X3;
         const bool stored = contract::by_heads(p) && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
                             p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
         const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
-        const int copied = warp_tiles_copied_elements(p.dtype);
-        return product && contract::computes_out(p) && stored && only_out && p.page_size % warp_tiles_page == 0 &&
-               p.head_dim % copied == 0 && p.head_dim_v % copied == 0 && std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
+        return product && !precise && contract::computes_out(p) && stored && only_out && p.page_size % warp_tiles_page == 0 &&
+               p.head_dim % warp_tiles_eight == 0 && p.head_dim_v % warp_tiles_eight == 0 &&
+               std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
     }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
 
     // Two tiles of 16 rows of a warp: with one, loads of fragments take longer than the products. With head dims above 64 scores and acc
-    // leave registers for fewer keys.
+    // leave registers for fewer keys, and so do the parts of floats.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        const bool wide = std::max(p.head_dim, p.head_dim_v) > warp_tiles_panel;
+        const Product &product = *machine.warp_product(p.dtype);
+        const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
         fill(t->thread_rows, 2);
         fill(t->row_groups, 4);
-        fill(t->kv_tile, wide ? 32 : 64);
+        fill(t->kv_tile, (wide ? 32 : 64) / product.parts());
         fill(t->load_width, warp_tiles_copied_elements(p.dtype));
         // A chunk is copied while the one before is computed, where that leaves room for enough warps.
-        const int two = shared_bytes(*t, p, *machine.warp_product(p.dtype), 2);
+        const int two = shared_bytes(*t, p, product, 2);
         fill(t->kv_chunks, machine.blocks_at_once(two) * t->row_groups >= enough_warps ? 2 : 1);
     }
 
@@ -50,7 +54,8 @@ public:
         const Product &product = *machine.warp_product(p.dtype);
         const int64_t sums = int64_t(t.thread_rows) * (t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane();
         return first_of(
-            {at_most("a block's tiles", shared_bytes(t, p, product, t.kv_chunks), machine.shared_on_request(), "bytes of shared memory"),
+            {copies_refusal(p, t),
+             at_most("a block's tiles", shared_bytes(t, p, product, t.kv_chunks), machine.shared_on_request(), "bytes of shared memory"),
              at_most("scores and sums of a thread (thread_rows x (kv_tile + head_dim_v) / 2)", sums, most_thread_sums, "registers")});
     }
     void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
@@ -62,9 +67,20 @@ private:
 
 } // namespace
 
-WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks) {
-    const auto of_row = [](int columns) { return (columns + warp_tiles_panel - 1) / warp_tiles_panel * warp_tiles_row_bytes; };
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes) {
+    const auto of_row = [=](int columns) {
+        return (columns * element_bytes + warp_tiles_row_bytes - 1) / warp_tiles_row_bytes * warp_tiles_row_bytes;
+    };
     return {rows * of_row(head_dim), keys * of_row(head_dim), keys * of_row(head_dim_v), chunks};
+}
+
+std::string copies_refusal(const Problem &p, const Tiling &t) {
+    const int elements = warp_tiles_copied_elements(p.dtype);
+    return t.load_width != elements
+               ? sentence("tiling: load_width is %d, expected %d, a copy of %d bytes", t.load_width, elements, warp_tiles_copy)
+           : p.page_size != 0 && t.kv_tile % warp_tiles_page != 0
+               ? sentence("tiling: kv_tile %d is not a multiple of %d, the rows of the smallest page", t.kv_tile, warp_tiles_page)
+               : "";
 }
 
 const Frame &warp_tiles_frame() {

@@ -1,24 +1,31 @@
-// How the tiles of a block of the frame "warp tiles" lie in shared memory: rows of 16-bit elements, in panels of columns.
+// How the tiles of a block of the frame "warp tiles" lie in shared memory: rows of elements as they are stored, in panels
+// of columns.
 #pragma once
 
+#include <string>
+
 #include "../../contract/dtypes.h"
+#include "../tiling.h"
 
 namespace polyhead::gen {
 
-constexpr int warp_tiles_panel = 64;      // columns of a panel
 constexpr int warp_tiles_row_bytes = 128; // of a row of a panel
 constexpr int warp_tiles_copy = 16;       // bytes of one copy
+constexpr int warp_tiles_eight = 8;       // copies of a row of a panel; rows in which they are exchanged; columns of a product
 constexpr int warp_tiles_page = 16;       // rows of the smallest page: a chunk has as many at least
 
 inline int warp_tiles_copied_elements(int dtype) {
     return warp_tiles_copy / contract::dtype_bytes(dtype);
 }
 
+// Why tiles cannot be copied with these numbers, or empty.
+std::string copies_refusal(const Problem &problem, const Tiling &tiling);
+
 // Bytes of the queries of a block, and of the keys and the values of a chunk; chunks that there is room for.
 struct WarpTilesBytes {
     int query, key, value, chunks;
     int all() const { return query + chunks * (key + value); }
 };
-WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks);
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes);
 
 } // namespace polyhead::gen

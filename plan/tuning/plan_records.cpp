@@ -102,8 +102,10 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
 
 // Plans from the records of the nearest problem. Bare attention of 16 or 8 bits that computes with floats also takes records of f32: its
 // keys and values become floats once per call. Not for a few queries, whose keys are read as they are stored.
-std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &p, const Machine &machine, const std::string &target_class,
-                                  const std::string &target) {
+std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &given, const Machine &machine,
+                                  const std::string &target_class, const std::string &target) {
+    Problem p = given;
+    p.precision = machine.gpu() ? p.precision : POLYHEAD_IEEE; // CPUs multiply floats in one way
     std::vector<VariantPlan> plans = usable(nearest_records(records, p, target_class), p, machine, target);
     const int key_dtype = contract::key_dtype(p);
     if (!plans.empty() || contract::has_weights(p) || key_dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(key_dtype)) {

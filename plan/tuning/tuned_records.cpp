@@ -291,7 +291,7 @@ double problem_distance(const Problem &wanted, const Problem &recorded) {
     // A tiling for one fixed length does not apply to a kernel for all lengths.
     const bool too_fixed = wanted.seq_len_q == 0 && recorded.seq_len_q != 0;
     if (wanted.op != recorded.op || wanted.dtype != recorded.dtype || wanted.int8_cache != recorded.int8_cache ||
-        wanted.f32_weights != recorded.f32_weights || too_fixed) {
+        wanted.f32_weights != recorded.f32_weights || wanted.precision != recorded.precision || too_fixed) {
         return std::numeric_limits<double>::infinity();
     }
     double distance = octaves(wanted.head_dim, recorded.head_dim) + octaves(wanted.head_dim_v, recorded.head_dim_v);

@@ -30,7 +30,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
          gate: Any = None, query_norm: Optional[str] = None, key_norm: Optional[str] = None, value_norm: bool = False,
          query_norm_weight: Any = None, query_norm_bias: Any = None, key_norm_weight: Any = None, key_norm_bias: Any = None,
-         norm_epsilon: float = 1e-6, dropout_p: float = 0.0, dropout_seed: int = 0, dropout_offset: int = 0, device: Any = None) -> Any:
+         norm_epsilon: float = 1e-6, dropout_p: float = 0.0, dropout_seed: int = 0, dropout_offset: int = 0, device: Any = None, precision: str = "ieee") -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -72,7 +72,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
     [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and
     present_value (return_present). out has query's dtype; lse, weights and scores are float32. out= is an array to write to.
-    device= runs numpy arrays on "cuda" or "opencl:1".
+    device= runs numpy arrays on "cuda" or "opencl:1". precision="tf32x3": GPUs may multiply float32 as three products of tf32.
     """
     given = locals()
     options.check("sdpa", given)
@@ -269,6 +269,8 @@ def problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str,
               "head_dim_v": sizes.head_dim_v}
     arguments = {name: o[name] for name in ("query", "key", "value", "cu_seqlens_q", "cu_seqlens_kv") if o[name] is not None}
     fields["dtype"] = _dtype_on_cpu(o) if device is None else _dtype_on_device(o["query"])
+    if device is not None and o.get("precision", "ieee") != "ieee":
+        fields["precision"] = _core.problem_fields["precision"].index(o["precision"])
     if o["scale"] is not None:
         arguments["softmax_scale"] = o["scale"]
     _add_scales(o, sizes, fields, arguments)

@@ -89,6 +89,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "head_gate": _or_none(SMALL), "positions": _or_none(SMALL), "positions_q": _or_none(SMALL), "positions_kv": _or_none(SMALL),
         "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG,
         "rope_trailing": FLAG, "trailing": FLAG, "gate": _or_none(ARRAY), "query_norm": NORM, "key_norm": NORM, "value_norm": FLAG,
+        "precision": one_of(*_core.problem_fields["precision"]),
         "query_norm_weight": _or_none(SMALL), "query_norm_bias": _or_none(SMALL), "key_norm_weight": _or_none(SMALL),
         "key_norm_bias": _or_none(SMALL), "norm_epsilon": NUMBER, "dropout_p": NUMBER,
         "dropout_seed": Rule("a whole number from 0 to 2^64 - 1", lambda value: is_whole(value) and 0 <= value < 1 << 64),

@@ -8,19 +8,19 @@ namespace polyhead::cuda_driver {
 
 constexpr int rows_of_warp = 16, depth_of_product = 16;
 
-// a is 16 x 16, b is 16 x columns, c is 16 x columns; row after row. c += a * b.
+// a is 16 x depth, b is depth x columns, c is 16 x columns; row after row. c += a * b.
 struct WarpMatrices {
     const float *a, *b;
     float *c;
-    int columns;
+    int columns, depth = depth_of_product;
 };
 
-// Products of 16-bit numbers are exact in f32. One way: each sum is rounded to nearest, in the order of k.
+// Products of numbers of 11 bits are exact in f32. One way: each sum is rounded to nearest, in the order of k.
 inline void add_in_order(const WarpMatrices &m) {
-    for (int k = 0; k < depth_of_product; k++) {
+    for (int k = 0; k < m.depth; k++) {
         const float *const b = m.b + k * m.columns;
         for (int row = 0; row < rows_of_warp; row++) {
-            const float a = m.a[row * depth_of_product + k];
+            const float a = m.a[row * m.depth + k];
             float *const c = m.c + row * m.columns;
             for (int column = 0; column < m.columns; column++) {
                 c[column] += a * b[column];
@@ -54,13 +54,14 @@ inline float truncated_sum(float c, const float *products, int count) {
 
 // The other way: the later half of k first, each half at once, truncated.
 inline void add_truncated(const WarpMatrices &m) {
-    constexpr int at_once = 8;
+    constexpr int most_at_once = 8;
+    const int at_once = m.depth / 2;
     for (int row = 0; row < rows_of_warp; row++) {
         for (int column = 0; column < m.columns; column++) {
-            for (int first = depth_of_product - at_once; first >= 0; first -= at_once) {
-                float products[at_once];
+            for (int first = m.depth - at_once; first >= 0; first -= at_once) {
+                float products[most_at_once];
                 for (int i = 0; i < at_once; i++) {
-                    products[i] = m.a[row * depth_of_product + first + i] * m.b[(first + i) * m.columns + column];
+                    products[i] = m.a[row * m.depth + first + i] * m.b[(first + i) * m.columns + column];
                 }
                 m.c[row * m.columns + column] = truncated_sum(m.c[row * m.columns + column], products, at_once);
             }

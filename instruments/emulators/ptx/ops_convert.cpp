@@ -245,7 +245,8 @@ template <uint16_t (*narrow)(float)> bool convert_pair(Warp &warp, const Instruc
 // Rounding is given where bits can be lost, and only there; halves round to nearest or not at all.
 bool allowed(const Conversion &c) {
     const bool from_float = is_float(c.from), to_float = is_float(c.to);
-    if (c.from == Type::pred || c.to == Type::pred || c.from == Type::f16x2 || c.from == Type::bf16x2) {
+    if (c.from == Type::pred || c.to == Type::pred || c.from == Type::f16x2 || c.from == Type::bf16x2 || c.from == Type::tf32 ||
+        c.to == Type::tf32) {
         return false;
     }
     if (c.flush && c.from != Type::f32 && c.to != Type::f32) {

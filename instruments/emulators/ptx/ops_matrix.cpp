@@ -2,36 +2,55 @@
 //
 // A matrix lies in the registers of 32 lanes as the PTX ISA says: lane = 4 * group + place. Of A (16 x 16) word w holds row group + 8 * (w
 // % 2) and columns 2 * place + 8 * (w / 2) and the next. Of B (16 x 8) word w holds rows 2 * place + 8 * w and the next of column group. Of
-// C and D (16 x 8) number i is in row group + 8 * (i / 2) and column 2 * place + i % 2.
+// C and D (16 x 8) number i is in row group + 8 * (i / 2) and column 2 * place + i % 2. Where elements have 32 bits (tf32), A is 16 x 8 and
+// B 8 x 8: of A word w holds row group + 8 * (w % 2) and column place + 4 * (w / 2), of B row place + 4 * w of column group.
 #include "access.h"
 #include "decoder.h"
 #include "matrices.h"
 #include "numbers.h"
 #include "traffic.h"
 
+#include <limits>
+
 namespace polyhead::cuda_driver {
 
 namespace {
 
-constexpr int rows = 16, columns = 8, depth = 16, words_of_a = 4, words_of_b = 2, sums = 4;
+constexpr int rows = 16, columns = 8, words_of_a = 4, words_of_b = 2, sums = 4;
 
-struct Matrices {
+template <int depth> struct Matrices {
     float a[rows][depth], b[depth][columns], c[rows][columns];
 };
 
-template <float (*widen)(uint16_t)> void read_matrices(const Warp &warp, const Instruction &instruction, Matrices &m) {
+// Two elements of a word.
+template <float (*widen)(uint16_t)> struct Halves {
+    static constexpr int depth = 16, of_word = 2;
+    static float element(uint32_t bits, int i) { return widen(static_cast<uint16_t>(bits >> (16 * i))); }
+};
+
+// One element, of 19 bits. What a device does with the others is not said: so a number that has some is none.
+struct Words {
+    static constexpr int depth = 8, of_word = 1;
+    static float element(uint32_t bits, int) {
+        return (bits & 0x1fff) != 0 ? std::numeric_limits<float>::quiet_NaN() : bits_as<float>(bits);
+    }
+};
+
+template <class Elements> void read_matrices(const Warp &warp, const Instruction &instruction, Matrices<Elements::depth> &m) {
+    constexpr int of_word = Elements::of_word, half = Elements::depth / 2;
     for (int lane = 0; lane < lanes; lane++) {
         const int group = lane / 4, place = lane % 4;
         for (int word = 0; word < words_of_a; word++) {
             const uint32_t bits = values<uint32_t>(warp, instruction.inputs[static_cast<size_t>(word)])[lane];
-            float *to = &m.a[group + 8 * (word % 2)][2 * place + 8 * (word / 2)];
-            to[0] = widen(static_cast<uint16_t>(bits));
-            to[1] = widen(static_cast<uint16_t>(bits >> 16));
+            for (int i = 0; i < of_word; i++) {
+                m.a[group + 8 * (word % 2)][of_word * place + half * (word / 2) + i] = Elements::element(bits, i);
+            }
         }
         for (int word = 0; word < words_of_b; word++) {
             const uint32_t bits = values<uint32_t>(warp, instruction.inputs[static_cast<size_t>(words_of_a + word)])[lane];
-            m.b[2 * place + 8 * word][group] = widen(static_cast<uint16_t>(bits));
-            m.b[2 * place + 8 * word + 1][group] = widen(static_cast<uint16_t>(bits >> 16));
+            for (int i = 0; i < of_word; i++) {
+                m.b[of_word * place + half * word + i][group] = Elements::element(bits, i);
+            }
         }
         for (int i = 0; i < sums; i++) {
             m.c[group + 8 * (i / 2)][2 * place + i % 2] =
@@ -40,13 +59,13 @@ template <float (*widen)(uint16_t)> void read_matrices(const Warp &warp, const I
     }
 }
 
-template <float (*widen)(uint16_t)> bool multiply(Warp &warp, const Instruction &instruction) {
+template <class Elements> bool multiply(Warp &warp, const Instruction &instruction) {
     if (!warp.whole(instruction)) {
         return false;
     }
-    Matrices m;
-    read_matrices<widen>(warp, instruction, m);
-    const WarpMatrices all{m.a[0], m.b[0], m.c[0], columns};
+    Matrices<Elements::depth> m;
+    read_matrices<Elements>(warp, instruction, m);
+    const WarpMatrices all{m.a[0], m.b[0], m.c[0], columns, Elements::depth};
     warp.launch->truncates ? add_truncated(all) : add_in_order(all);
     for (int i = 0; i < sums; i++) {
         float *to = target<float>(warp, instruction.outputs[static_cast<size_t>(i)]);
@@ -59,10 +78,12 @@ template <float (*widen)(uint16_t)> bool multiply(Warp &warp, const Instruction 
 
 bool decode_product(Decoder &decoder, Modifiers &modifiers) {
     Type sum, a, b, c;
-    const bool known = modifiers.take("sync") && modifiers.take("aligned") && modifiers.take("m16n8k16") && modifiers.take("row") &&
+    const int shape = modifiers.take_one_of({"m16n8k16", "m16n8k8"});
+    const bool known = modifiers.take("sync") && modifiers.take("aligned") && shape >= 0 && modifiers.take("row") &&
                        modifiers.take("col") && modifiers.take_type(sum) && modifiers.take_type(a) && modifiers.take_type(b) &&
                        modifiers.take_type(c);
-    if (!known || sum != Type::f32 || c != Type::f32 || a != b || (a != Type::f16 && a != Type::bf16)) {
+    const bool halves = shape == 0 && (a == Type::f16 || a == Type::bf16), words = shape == 1 && a == Type::tf32;
+    if (!known || sum != Type::f32 || c != Type::f32 || a != b || !(halves || words)) {
         return false;
     }
     if (decoder.expect(4)) {
@@ -72,7 +93,7 @@ bool decode_product(Decoder &decoder, Modifiers &modifiers) {
         decoder.list(3, Type::f32, sums, false);
     }
     decoder.instruction().reading = Reading::strict; // a value of one lane is in the results of others
-    decoder.set(a == Type::f16 ? multiply<half_to_float> : multiply<bfloat_to_float>);
+    decoder.set(words ? multiply<Words> : a == Type::f16 ? multiply<Halves<half_to_float>> : multiply<Halves<bfloat_to_float>>);
     return true;
 }
 

@@ -19,7 +19,7 @@ struct Instruction;
 // Does the work of one instruction for the active lanes of a warp; false after Warp::fail.
 using Execute = bool (*)(Warp &warp, const Instruction &instruction);
 
-enum class Type : uint8_t { pred, b8, u8, s8, b16, u16, s16, f16, bf16, b32, u32, s32, f32, f16x2, bf16x2, b64, u64, s64, f64 };
+enum class Type : uint8_t { pred, b8, u8, s8, b16, u16, s16, f16, bf16, b32, u32, s32, f32, f16x2, bf16x2, tf32, b64, u64, s64, f64 };
 enum class Space : uint8_t { generic, global, constant, shared, local, param };
 
 // 32 values, one per lane, in the registers of the warp or among the constants of the kernel. A predicate is one uint32_t, a bit per lane.

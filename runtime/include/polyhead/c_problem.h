@@ -99,6 +99,7 @@ typedef struct polyhead_problem {
     int32_t keep_heads;           /* mha, 1: lse, the projected heads and the result of attention are outputs, which mha_backward reads */
     int32_t grad_query_norm;      /* sdpa_backward, 1: the gradients of weight and bias of query_norm are outputs, too */
     int32_t grad_key_norm;        /* the same of key_norm */
+    int32_t precision;            /* polyhead_precision: what products of f32 may become on a GPU */
 } polyhead_problem;
 
 typedef enum polyhead_mask {
@@ -118,6 +119,12 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_INTERLEAVED_TRAILING = 3, /* the same of the trailing rotary_dim entries */
     POLYHEAD_ROPE_HALF_SPLIT_TRAILING = 4
 } polyhead_rope;
+
+/* How f32 is multiplied. */
+typedef enum polyhead_precision {
+    POLYHEAD_IEEE = 0,  /* by multiply-adds of f32 */
+    POLYHEAD_TF32X3 = 1 /* on GPUs that have tensor cores also by three products of tf32, whose error keeps the rule of f32 */
+} polyhead_precision;
 
 typedef enum polyhead_gate {
     POLYHEAD_NO_GATE = 0,

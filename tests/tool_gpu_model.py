@@ -119,7 +119,9 @@ class Published(unittest.TestCase):
     def test_structures_that_it_understands(self):
         outside = [one.kernel.name for one, _, ratio in command.compared() if not command.LEAST <= ratio <= command.MOST]
         self.assertEqual(outside, self.NOT_UNDERSTOOD)
-        self.assertGreaterEqual(len(command.compared()) - len(outside), 6)
+        inside = {one.kernel.name for one, _, _ in command.compared()} - set(outside)
+        self.assertLessEqual({"FlashAttention-2, d 64", "FlashAttention-2, d 128", "Triton, d 128", "FlashAttention-3, ablation: both",
+                              "FlashAttention-3, ablation: no overlap", "FlashAttention-3, ablation: no specialisation"}, inside)
 
     def test_every_constant_has_a_source(self):
         for name, machine in machines.MACHINES.items():

@@ -68,6 +68,15 @@ class Race(unittest.TestCase):
         self.assertIn("frame=group_tiles", text)
         self.assertIn("layouts: 3 kernels checked, 0 calls wrong.", text)
 
+    def test_a_kernel_of_another_capability_is_no_fault(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = race(folder, emulated=True, POLYHEAD_CUDA_DRIVER_CAPABILITY="80")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            found, text = report(folder)
+        self.assertEqual([len(one["seconds"]) for one in found["races"]], [1, 0, 1])
+        self.assertIn("not for this device: race_small_f16_d64_causal_wgmma", text)
+        self.assertEqual(list(found["races"][1]["notes"].values()), ["no variant runs on this device"])
+
     def test_a_kernel_that_is_wrong_does_not_race(self):
         with tempfile.TemporaryDirectory() as folder:
             done = race(folder, emulated=True, POLYHEAD_CUDA_DRIVER_STEPS="1000")  # after which a launch fails

@@ -88,6 +88,8 @@ private:
     }
 
     json of_kernel(const std::string &command, const polyhead::Kernel &kernel, std::istringstream &words) {
+        if (!kernel.supported(&device_))
+            return {{"error", "no variant runs on this device"}, {"unsupported", true}};
         bench::Lengths lengths;
         int calls = 0;
         if (command == "layouts" && words >> lengths.seq_len_q >> lengths.seq_len_kv)

@@ -42,7 +42,7 @@ class Script:
     def __init__(self, options):
         self.options = options
         self.small, self.kernels, self.prepared = options.small, [], {}
-        self.found = {"package": {}, "device": "", "layouts": {}, "answers": {}, "races": [], "clocks": {}, "profiles": [], "seconds": {}}
+        self.found = {"package": {}, "device": "", "layouts": {}, "answers": {}, "unsupported": {}, "races": [], "clocks": {}, "profiles": [], "seconds": {}}
         self.program = race_program.Program(os.path.join(HERE, options.program), options.device)
 
     # What each step does. A step returns the number of faults.
@@ -74,13 +74,16 @@ class Script:
         for kernel in self.kernels:
             for shape in shapes_of(kernel):
                 told = self.program.ask("%s %s %s" % (command, kernel["name"], " ".join(map(str, shape))))
+                if told.get("unsupported"):  # wgmma on a device that has none
+                    self.found["unsupported"].setdefault(kernel["name"], told["error"])
+                    break
                 error = told.get("error", "")
                 self.found[what].setdefault(kernel["name"], []).append({"shape": shape, "error": error})
                 if error:
                     print("   FAILED %s %s: %s" % (kernel["name"], shape, error), flush=True)
                     faults += 1
                     break  # it does not race, and to compare every row of a wrong answer takes long
-        print("   %d kernels, %d faults" % (len(self.found[what]), faults))
+        print("   %d kernels, %d not for this device, %d faults" % (len(self.found[what]), len(self.found["unsupported"]), faults))
         return faults
 
     def layouts(self):

@@ -28,7 +28,7 @@ class Program:
             self.forget()
             return {"error": "the program ended (exit status %d)" % status}
         told = json.loads(text)
-        if told.get("error") and not told.get("no_device"):
+        if told.get("error") and not (told.get("no_device") or told.get("unsupported")):
             self.close()
         return told
 

@@ -88,6 +88,8 @@ def lines(found, faults):
     for what in ("layouts", "answers"):
         wrong = ["%s %s: %s" % (name, one["shape"], one["error"]) for name, all_ in found[what].items() for one in all_ if one["error"]]
         text += ["%s: %d kernels checked, %d calls wrong." % (what, len(found[what]), len(wrong)), ""] + ["- " + line for line in wrong]
+    if found["unsupported"]:
+        text += ["not for this device: " + ", ".join(found["unsupported"])]
     if found["races"]:
         text += ["", "## What was promised", ""] + lines_of_promises(found["races"]) + ["## Races", ""]
     for race in found["races"]:

@@ -45,7 +45,8 @@ public:
 
     void generate() {
         const Problem p = problem();
-        constrain_inputs(p, tiling().load_width);
+        const int copied = WarpBlocking::copy / contract::dtype_bytes(p.dtype);
+        constrain_inputs(p, contract::by_heads(p) ? tiling().load_width : tiling().warp_products != 0 ? copied : 1);
         if (contract::is_backward(p)) {
             !contract::attends(p)   ? generate_linear_backward(p)
             : contract::by_heads(p) ? generate_sdpa_backward(p)
@@ -60,7 +61,7 @@ public:
     }
 
     void schedule() {
-        constrain_outputs(problem());
+        constrain_outputs(problem(), tiling().warp_products != 0 && contract::writes_pairs(problem()));
         if (!variant_.autoscheduler.empty()) {
             estimate(problem());
             autoschedule(get_pipeline(), get_target(), variant_.autoscheduler);
@@ -446,6 +447,7 @@ private:
         };
         in.product = layer_product();
         in.tiles = layer_tiles();
+        in.warps = warp_blocking(tiling(), p.dtype, machine());
         in.tensor = rows.tensor;
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;

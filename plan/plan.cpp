@@ -180,6 +180,23 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
     return plans;
 }
 
+// For a GPU whose warps multiply elements as they are stored: a variant with such products in front of the frame's others, which take the
+// tensors whose rows it does not.
+std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
+    if (!contract::projects(p) || !machine.warp_product(p.dtype) || plans.empty()) {
+        return plans;
+    }
+    Tiling tiling;
+    tiling.warp_products = 1;
+    VariantPlan products = plans.front();
+    products.tiling = default_tiling(*products.frame, p, machine, tiling);
+    products.record.clear();
+    if (tiling_refusal(*products.frame, p, products.tiling, machine).empty()) {
+        plans.insert(plans.begin(), products);
+    }
+    return plans;
+}
+
 std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
                                  std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
     *error = refusal(p);
@@ -210,7 +227,7 @@ std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string
         }
         if (!overridden) { // records are for groups of one size
             here = p.free_group_size != 0 ? here : finder.apply(p, machine, target_class(target), here);
-            here = with_tiles(p, machine, with_few_rows(p, machine, here));
+            here = with_warp_products(p, machine, with_tiles(p, machine, with_few_rows(p, machine, here)));
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine_of(parsed_target(plan.target))});

@@ -65,12 +65,12 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, 
 } // namespace
 
 void schedule_linear_gpu(LinearStages &s, const LinearOut &o, const Machine &machine) {
-    schedule_threads(s, o.func, o.outer, machine);
+    s.warps ? schedule_linear_warps(*s.warps, o.func, o.outer) : schedule_threads(s, o.func, o.outer, machine);
 }
 
 void schedule_projection_gpu(HeadProjection &p, const Machine &machine) {
     p.heads.compute_root();
-    schedule_threads(p.linear, p.heads, {p.b}, machine);
+    p.linear.warps ? schedule_linear_warps(*p.linear.warps, p.heads, {p.b}) : schedule_threads(p.linear, p.heads, {p.b}, machine);
 }
 
 void schedule_copy_gpu(Func func, const Var &inner, const std::vector<Var> &outer) {

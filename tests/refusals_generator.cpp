@@ -291,6 +291,41 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
     check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
 }
 
+TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps multiply, where their rows are whole copies") {
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    std::string error;
+    const auto products = [&error](const Problem &p, const char *target) {
+        std::string text;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
+            text += std::to_string(plan.tiling.warp_products);
+        }
+        return text;
+    };
+    for (const int32_t dtype : {POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16}) {
+        for (const int inputs : {8, 36, 768}) {
+            Problem p = linear_problem(inputs, 100);
+            p.dtype = dtype;
+            CHECK(products(p, cuda) == (dtype != POLYHEAD_F32 && inputs % 8 == 0 ? "10" : "0"));
+            CHECK(products(p, "x86-64-linux-cuda-cuda_capability_75") == "0");
+            p.f32_weights = dtype != POLYHEAD_F32;
+            CHECK(products(p, cuda) == "0");
+        }
+    }
+    Problem p = linear_problem(64, 100);
+    const auto refused = [&](const std::string &tiling) {
+        CHECK(gen::plan_variants(p, {cuda}, "frame=linear warp_products=1" + tiling, &error).empty());
+        return error;
+    };
+    check_sentence(refused(""), {"warp_products 1 needs f16 or bf16", "8.0"});
+    p.dtype = POLYHEAD_F16;
+    check_sentence(refused(" linear_rows=3 linear_block=129"), {"linear_rows 3", "expected an even number"});
+    check_sentence(refused(" linear_columns=4"), {"linear_columns 4", "8 or 16 columns"});
+    check_sentence(refused(" linear_panels=6"), {"linear_panels 6", "whole warps, 64 rows and 64 columns"});
+    check_sentence(refused(" linear_block=1024"), {"bytes of shared memory", "at most 101376"});
+    p.embed_dim = 36;
+    check_sentence(refused(""), {"embed_dim is 36", "multiple of 8"});
+}
+
 TEST_CASE("generator: products of four warps are a variant for one capability, of every target that its devices run") {
     std::string error;
     Problem p = sdpa_problem(8, 64, 2);

@@ -40,6 +40,13 @@ public:
 };
 
 void fill_linear_defaults(Tiling *t, const Problem &p, const Machine &machine) {
+    if (t->warp_products != 0) {
+        // A fragment of rows serves 8 products, one of the weight 4: a warp has 64 rows and 64 columns, as many sums as fit into registers.
+        fill(t->linear_rows, 8);
+        fill(t->linear_columns, 16);
+        fill(t->linear_panels, 8);
+        fill(t->linear_block, 128);
+    }
     if (machine.gpu()) {
         // With 4 columns adjacent threads load adjacent weights: on an H100 0.62 to 0.71 of the time with 8 columns, 4 panels and 64 rows.
         fill(t->linear_rows, 8);
@@ -72,7 +79,35 @@ std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &mach
                                                             : "";
 }
 
+// Warps take rows and weights of 16 bits as they lie in memory, 16 bytes at once.
+std::string products_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+    const Product *const product = machine.warp_product(p.dtype);
+    const int copied = WarpBlocking::copy / contract::dtype_bytes(p.dtype);
+    if (!product || contract::weight_dtype(p) != p.dtype || contract::is_backward(p)) {
+        return "tiling: warp_products 1 needs f16 or bf16, weights included, and a target whose warps multiply them: CUDA from capability "
+               "8.0 on";
+    }
+    if (contract::is_attention_layer(p) || p.embed_dim % copied != 0) {
+        return "tiling: warp_products 1 needs rows of whole copies: embed_dim is " + std::to_string(p.embed_dim) +
+               ", expected a multiple of " + std::to_string(copied);
+    }
+    const WarpBlocking k = *warp_blocking(t, p.dtype, machine);
+    if (t.linear_rows % 2 != 0 || t.linear_columns % 8 != 0 || t.linear_block % (k.row_tiles * product->m) != 0 ||
+        t.linear_panels * POLYHEAD_WEIGHT_PANEL % (k.column_tiles * product->n) != 0) {
+        return sentence(
+            "tiling: linear_rows %d and linear_columns %d with linear_block %d and linear_panels %d, expected an even number of "
+            "rows, 8 or 16 columns, and blocks of whole warps, %d rows and %d columns",
+            t.linear_rows, t.linear_columns, t.linear_block, t.linear_panels, k.row_tiles * product->m, k.column_tiles * product->n);
+    }
+    return first_of({at_most("sums (linear_rows x linear_columns)", int64_t(t.linear_rows) * t.linear_columns, most_sums, "registers"),
+                     at_most("warps of a block", k.threads(), most_threads, "threads"),
+                     at_most("chunks of a block", int64_t(k.chunks) * k.bytes(), machine.shared_on_request(), "bytes of shared memory")});
+}
+
 std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+    if (t.warp_products != 0) {
+        return products_refusal(p, t, machine);
+    }
     if (machine.gpu()) {
         const int row_threads = std::max(1, t.linear_block / t.linear_rows);
         return first_of(

@@ -302,9 +302,10 @@ private:
         return multiplies_weight_pairs() ? machine().lane_product(contract::weight_dtype(problem())) : nullptr;
     }
     const Product *layer_tiles() const { return tiling().amx == 1 ? machine().core_product(contract::weight_dtype(problem())) : nullptr; }
-    // Projected heads and context: f32 but where pairs are multiplied.
+    // Projected heads and context: f32 but where products take them as they are stored.
     Storage heads_storage() const {
-        return multiplies_pairs(problem().dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
+        const bool pairs = multiplies_pairs(problem().dtype) && tiling().pair == 2;
+        return pairs || tiling().warp_products != 0 ? storage() : storage_of(POLYHEAD_F32, false);
     }
 
     LinearWeight layer_weight(const Problem &p, size_t i) const {
@@ -371,8 +372,13 @@ private:
         }
         AttentionInputs in = attention_inputs(p);
         const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
-        const LayerNumbers numbers{tiling().reduction_block, layer_product(),   layer_tiles(), thread_blocking(tiling(), machine()),
-                                   heads_storage(),          joined_rows(p, in)};
+        const LayerNumbers numbers{tiling().reduction_block,
+                                   layer_product(),
+                                   layer_tiles(),
+                                   thread_blocking(tiling(), machine()),
+                                   warp_blocking(tiling(), p.dtype, machine()),
+                                   heads_storage(),
+                                   joined_rows(p, in)};
         auto project = [&](const char *name, const char *weight, Tensor *tensor, int width, const Expr &count, int head_dim,
                            int num_heads) {
             plan_.projections.push_back(project_heads(name, layer_rows(tensor, width, count, true),

@@ -307,7 +307,8 @@ void LinearWarpsStages::write(Func out, const std::vector<Var> &vars, const Expr
     }
     const Expr value = kept(j, nt, half, mt, of_lane, of_warp, block_x, block_y, batch);
     out(vars) = Halide::undef(value.type());
-    out(at(first + j, panel, row)) = value;
+    const auto within = [](const Expr &index, const Expr &count) { return Halide::unsafe_promise_clamped(index, 0, count - 1); };
+    out(at(first + j, within(panel, panels), within(row, num_rows))) = value;
 }
 
 std::vector<Func> LinearWarpsStages::funcs() const {

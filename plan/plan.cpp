@@ -183,7 +183,8 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
 // For a GPU whose warps multiply elements as they are stored: a variant with such products in front of the frame's others, which take the
 // tensors whose rows it does not.
 std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
-    if (!contract::projects(p) || !machine.warp_product(p.dtype) || plans.empty()) {
+    const auto by_products = [](const VariantPlan &plan) { return plan.tiling.warp_products != 0; };
+    if (!contract::projects(p) || !machine.warp_product(p.dtype) || plans.empty() || std::any_of(plans.begin(), plans.end(), by_products)) {
         return plans;
     }
     Tiling tiling;

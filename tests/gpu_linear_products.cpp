@@ -15,7 +15,7 @@ using namespace polyhead::test;
 namespace {
 
 const char *const target = "host-cuda-cuda_capability_80";
-constexpr int all_layers = 24, quick_layers = 3;
+constexpr int all_layers = 24, quick_layers = 2, all_attention_layers = 36, quick_attention_layers = 1;
 constexpr uint16_t not_a_number = 0x7fff, infinity_of_f16 = 0x7c00;
 
 // Whether the device of the test is one whose warps multiply.
@@ -27,8 +27,8 @@ bool multiplies() {
 
 Problem layer(int number, Random &random) {
     const std::vector<int> inputs = {8, 24, 64, 200, 32, 40, 96, 136}, columns = {1, 7, 16, 17, 100, 129, 64, 250};
-    Problem p = linear_problem(inputs[static_cast<size_t>(number / 2) % inputs.size()], random.pick(columns));
-    p.dtype = number % 2 == 0 ? POLYHEAD_F16 : POLYHEAD_BF16;
+    Problem p = linear_problem(inputs[static_cast<size_t>(number) % inputs.size()], random.pick(columns));
+    p.dtype = random.chance(50) ? POLYHEAD_F16 : POLYHEAD_BF16;
     p.bias = random.chance(50);
     return p;
 }
@@ -105,6 +105,36 @@ private:
     }
 };
 
+// Layers of attention: a third is plain, a third has masks, a third what stands between projections and scores.
+Problem attention_layer(int number, Random &random) {
+    const int heads = random.pick(std::vector<int>{1, 2, 4});
+    Problem p = mha_problem(random.pick(std::vector<int>{64, 96, 40, 128}), heads, random.pick(std::vector<int>{heads, 1}),
+                            random.pick(std::vector<int>{16, 32, 64, 24, 20}));
+    p.head_dim_v = random.chance(70) && p.head_dim % 8 == 0 ? p.head_dim : random.pick(std::vector<int>{16, 8, 40});
+    p.dtype = random.chance(50) ? POLYHEAD_F16 : POLYHEAD_BF16;
+    p.bias = random.chance(60);
+    p.lse = random.chance(40);
+    if (number % 3 == 1) {
+        p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
+        p.kv_lengths = random.chance(60);
+        p.window = random.chance(25);
+        p.mask = random.chance(30) ? random.pick(std::vector<int32_t>{POLYHEAD_BOOLEAN_MASK, POLYHEAD_ADDITIVE_MASK}) : POLYHEAD_NO_MASK;
+        p.cross = random.chance(40);
+        p.kdim = p.cross != 0 ? 48 : 0;
+        p.vdim = p.cross != 0 ? 72 : 0;
+    }
+    if (number % 3 == 2) {
+        p.cache = random.chance(40);
+        p.causal = POLYHEAD_BOTTOM_RIGHT;
+        p.rope = random.chance(50) && p.head_dim % 2 == 0 ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
+        p.query_norm = p.key_norm = random.chance(40) ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM;
+        p.gate = random.pick(std::vector<int32_t>{POLYHEAD_NO_GATE, POLYHEAD_GATE_OF_HEADS, POLYHEAD_GATE_OF_ENTRIES});
+        p.softcap = random.chance(30);
+        p.sinks = random.chance(30);
+    }
+    return p;
+}
+
 Problem strided_problem(int32_t dtype) {
     Problem p = linear_problem(72, 36);
     p.dtype = dtype;
@@ -134,6 +164,35 @@ TEST_CASE("gpu linear products: rows, inputs and columns around the borders of t
         }
         print_swept("gpu linear products", number, static_cast<int>(rows.size()), worst, line);
     });
+}
+
+TEST_CASE("gpu linear products: layers of attention") {
+    if (!multiplies()) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    for_each_of_sweep(
+        "gpu/layer_products/", rotating_numbers(0, all_attention_layers, quick_attention_layers), [&](int number, uint64_t seed) {
+            Random random(seed);
+            const Problem p = attention_layer(number, random);
+            const std::string line = generate_line(p) + " --target " + target;
+            INFO(line);
+            const CompiledKernel compiled(p, {target, "", "gpu_layer_products_" + std::to_string(number)});
+            REQUIRE(compiled.error() == "");
+            const KernelSubject subject(variant_of(compiled, 0), seed, false, TestDevice::get().raw());
+            double worst = 0;
+            const std::vector<std::pair<int64_t, int64_t>> lengths = {{1, 1}, {17, 33}, {70, 129}};
+            for (const auto &[queries, keys] : lengths) {
+                Shape shape = plain_shape(p, 1 + random.below(2), queries, p.cross != 0 || p.cache != 0 ? keys : queries, seed);
+                for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
+                    shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
+                }
+                shape.poison = random.chance(50) && p.cache == 0;
+                shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
+                CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
+            }
+            print_swept("gpu layer products", number, static_cast<int>(lengths.size()), worst, line);
+        });
 }
 
 TEST_CASE("gpu linear products: a row has the same bits in any call, beside any others, and with any stride") {

@@ -326,6 +326,35 @@ TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps m
     check_sentence(refused(""), {"embed_dim is 36", "multiple of 8"});
 }
 
+TEST_CASE("generator: 16-bit layers of attention for CUDA have a variant whose projections warps multiply") {
+    std::string error;
+    const auto variants = [&error](const Problem &p) {
+        std::string text;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, "", &error)) {
+            text += std::string(text.empty() ? "" : " ") + plan.frame->name() + " " + std::to_string(plan.tiling.warp_products);
+        }
+        return text;
+    };
+    Problem p = mha_problem(128, 4);
+    CHECK(variants(p) == "thread_rows 0");
+    p.dtype = POLYHEAD_BF16;
+    CHECK(variants(p) == "warp_tiles 1 thread_rows 0");
+    p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    CHECK(variants(p) == "thread_rows 1 thread_rows 0");
+    p.rope = POLYHEAD_NO_ROPE;
+    p.cache = 1;
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    CHECK(variants(p) == "thread_rows 1 thread_rows 0");
+    for (Problem no_copies : {mha_problem(100, 4, 0, 32), mha_problem(128, 4, 0, 32, 12)}) {
+        no_copies.dtype = POLYHEAD_BF16;
+        CHECK(variants(no_copies) == "thread_rows 0");
+    }
+    Problem wide = mha_problem(128, 4);
+    wide.dtype = POLYHEAD_F16;
+    wide.f32_weights = 1;
+    CHECK(variants(wide) == "thread_rows 0");
+}
+
 TEST_CASE("generator: products of four warps are a variant for one capability, of every target that its devices run") {
     std::string error;
     Problem p = sdpa_problem(8, 64, 2);

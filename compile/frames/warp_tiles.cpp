@@ -28,8 +28,13 @@ public:
         const AttentionOut &o = k->attention_out;
         schedule_warp_tiles(static_cast<WarpTilesStages &>(*k->attention), o);
         Halide::Func attended = o.func;
-        if (k->copy.defined()) {
+        if (k->has_linear || k->copy.defined()) {
             attended.compute_root().bound(o.d, 0, o.columns);
+        }
+        if (k->copy.defined()) {
+            if (k->copy_is_kept) { // the context of a layer
+                k->copy.compute_root();
+            }
             schedule_copy_gpu(k->copy, o.d, {o.q, o.h, o.b});
         }
         if (k->lse.defined()) {

@@ -7,6 +7,7 @@
 
 #include "../knob_rules.h"
 #include "limits.h"
+#include "linear.h"
 
 namespace polyhead::gen {
 
@@ -79,25 +80,19 @@ std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &mach
                                                             : "";
 }
 
-// Warps take rows and weights of 16 bits as they lie in memory, 16 bytes at once.
-std::string products_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
-    const Product *const product = machine.warp_product(p.dtype);
-    const int copied = WarpBlocking::copy / contract::dtype_bytes(p.dtype);
-    if (!product || contract::weight_dtype(p) != p.dtype || contract::is_backward(p)) {
-        return "tiling: warp_products 1 needs f16 or bf16, weights included, and a target whose warps multiply them: CUDA from capability "
-               "8.0 on";
-    }
-    if (contract::is_attention_layer(p) || p.embed_dim % copied != 0) {
-        return "tiling: warp_products 1 needs rows of whole copies: embed_dim is " + std::to_string(p.embed_dim) +
-               ", expected a multiple of " + std::to_string(copied);
+std::string warps_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+    const std::string refused = products_refusal(p, machine);
+    if (!refused.empty()) {
+        return refused;
     }
     const WarpBlocking k = *warp_blocking(t, p.dtype, machine);
-    if (t.linear_rows % 2 != 0 || t.linear_columns % 8 != 0 || t.linear_block % (k.row_tiles * product->m) != 0 ||
-        t.linear_panels * POLYHEAD_WEIGHT_PANEL % (k.column_tiles * product->n) != 0) {
+    const int rows = k.row_tiles * k.product->m, columns = k.column_tiles * k.product->n;
+    if (t.linear_rows % 2 != 0 || t.linear_columns % 8 != 0 || t.linear_block % rows != 0 ||
+        t.linear_panels * POLYHEAD_WEIGHT_PANEL % columns != 0) {
         return sentence(
             "tiling: linear_rows %d and linear_columns %d with linear_block %d and linear_panels %d, expected an even number of "
             "rows, 8 or 16 columns, and blocks of whole warps, %d rows and %d columns",
-            t.linear_rows, t.linear_columns, t.linear_block, t.linear_panels, k.row_tiles * product->m, k.column_tiles * product->n);
+            t.linear_rows, t.linear_columns, t.linear_block, t.linear_panels, rows, columns);
     }
     return first_of({at_most("sums (linear_rows x linear_columns)", int64_t(t.linear_rows) * t.linear_columns, most_sums, "registers"),
                      at_most("warps of a block", k.threads(), most_threads, "threads"),
@@ -106,7 +101,7 @@ std::string products_refusal(const Problem &p, const Tiling &t, const Machine &m
 
 std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     if (t.warp_products != 0) {
-        return products_refusal(p, t, machine);
+        return warps_refusal(p, t, machine);
     }
     if (machine.gpu()) {
         const int row_threads = std::max(1, t.linear_block / t.linear_rows);
@@ -123,6 +118,24 @@ std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &mac
 }
 
 } // namespace
+
+std::string products_refusal(const Problem &p, const Machine &machine) {
+    if (!machine.warp_product(p.dtype) || contract::weight_dtype(p) != p.dtype || contract::is_backward(p)) {
+        return "tiling: warp_products 1 needs f16 or bf16, weights included, and a target whose warps multiply them: CUDA from capability "
+               "8.0 on";
+    }
+    // A head lies in rows of the context.
+    const bool layer = contract::is_attention_layer(p);
+    const std::pair<const char *, int> widths[] = {
+        {"embed_dim", p.embed_dim}, {"kdim", layer ? p.kdim : 0}, {"vdim", layer ? p.vdim : 0}, {"head_dim_v", layer ? p.head_dim_v : 0}};
+    const int copied = WarpBlocking::copy / contract::dtype_bytes(p.dtype);
+    for (const auto &[name, width] : widths) {
+        if (width % copied != 0) {
+            return sentence("tiling: warp_products 1 needs rows of whole copies: %s is %d, expected a multiple of %d", name, width, copied);
+        }
+    }
+    return "";
+}
 
 const std::vector<const Frame *> &frames() {
     static const Linear linear;
@@ -151,6 +164,9 @@ std::string frame_names() {
 Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling t) {
     frame.fill_defaults(&t, problem, machine);
     if (contract::projects(problem)) {
+        if (frame.multiplies_by_warps()) { // it reads heads as they are stored
+            fill(t.warp_products, 1);
+        }
         fill_linear_defaults(&t, problem, machine);
     }
     forget_unread(frame, problem, machine, &t);

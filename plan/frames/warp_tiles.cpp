@@ -7,6 +7,7 @@
 #include "../../contract/problem.h"
 #include "frame.h"
 #include "limits.h"
+#include "linear.h"
 
 namespace polyhead::gen {
 namespace {
@@ -26,10 +27,13 @@ public:
     KnobUser knob_user() const override { return KnobUser::warp_tiles; }
     bool multiplies_by_warps() const override { return true; }
 
-    // Query, key and value as they are stored, in rows of whole copies; what a product takes more is 0.
+    // Query, key and value as they are stored, in rows of whole copies; what a product takes more is 0. Of a layer these are its heads,
+    // where its projections are products of warps, too.
     bool serves(const Problem &p, const Machine &machine) const override {
         const Product *product = machine.warp_product(p.dtype);
-        const bool stored = contract::by_heads(p) && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
+        const bool heads =
+            contract::by_heads(p) || (contract::is_attention_layer(p) && p.cache == 0 && products_refusal(p, machine).empty());
+        const bool stored = heads && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
                             p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
         const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
         return product && contract::computes_out(p) && stored && only_out && p.page_size == 0 && p.head_dim % elements(p) == 0 &&

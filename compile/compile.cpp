@@ -37,6 +37,9 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     if (contract::by_heads(p) && plan.tiling.load_width > 1) {
         facts.alignment = plan.tiling.load_width * contract::dtype_bytes(p.dtype);
     }
+    if (plan.tiling.warp_products != 0) {
+        facts.alignment = WarpBlocking::copy;
+    }
     facts.scratch = scratch_terms(*plan.frame, p, plan.tiling, machine);
     return facts;
 }

@@ -45,7 +45,8 @@ public:
 
     void generate() {
         const Problem p = problem();
-        constrain_inputs(p, tiling().load_width);
+        const int copied = WarpBlocking::copy / contract::dtype_bytes(p.dtype);
+        constrain_inputs(p, contract::by_heads(p) ? tiling().load_width : tiling().warp_products != 0 ? copied : 1);
         if (contract::is_backward(p)) {
             !contract::attends(p)   ? generate_linear_backward(p)
             : contract::by_heads(p) ? generate_sdpa_backward(p)
@@ -60,7 +61,7 @@ public:
     }
 
     void schedule() {
-        constrain_outputs(problem());
+        constrain_outputs(problem(), tiling().warp_products != 0 && contract::writes_pairs(problem()));
         if (!variant_.autoscheduler.empty()) {
             estimate(problem());
             autoschedule(get_pipeline(), get_target(), variant_.autoscheduler);
@@ -301,9 +302,10 @@ private:
         return multiplies_weight_pairs() ? machine().lane_product(contract::weight_dtype(problem())) : nullptr;
     }
     const Product *layer_tiles() const { return tiling().amx == 1 ? machine().core_product(contract::weight_dtype(problem())) : nullptr; }
-    // Projected heads and context: f32 but where pairs are multiplied.
+    // Projected heads and context: f32 but where products take them as they are stored.
     Storage heads_storage() const {
-        return multiplies_pairs(problem().dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
+        const bool pairs = multiplies_pairs(problem().dtype) && tiling().pair == 2;
+        return pairs || tiling().warp_products != 0 ? storage() : storage_of(POLYHEAD_F32, false);
     }
 
     LinearWeight layer_weight(const Problem &p, size_t i) const {
@@ -370,8 +372,13 @@ private:
         }
         AttentionInputs in = attention_inputs(p);
         const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
-        const LayerNumbers numbers{tiling().reduction_block, layer_product(),   layer_tiles(), thread_blocking(tiling(), machine()),
-                                   heads_storage(),          joined_rows(p, in)};
+        const LayerNumbers numbers{tiling().reduction_block,
+                                   layer_product(),
+                                   layer_tiles(),
+                                   thread_blocking(tiling(), machine()),
+                                   warp_blocking(tiling(), p.dtype, machine()),
+                                   heads_storage(),
+                                   joined_rows(p, in)};
         auto project = [&](const char *name, const char *weight, Tensor *tensor, int width, const Expr &count, int head_dim,
                            int num_heads) {
             plan_.projections.push_back(project_heads(name, layer_rows(tensor, width, count, true),
@@ -446,6 +453,7 @@ private:
         };
         in.product = layer_product();
         in.tiles = layer_tiles();
+        in.warps = warp_blocking(tiling(), p.dtype, machine());
         in.tensor = rows.tensor;
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;

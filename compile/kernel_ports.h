@@ -70,12 +70,12 @@ protected:
         return tensor->type() == Halide::UInt(8) ? value != 0 : value;
     }
 
-    // load_width: elements that one load of query, key or value may take.
+    // load_width: elements that one load of query, key or value may take, in a layer of its rows.
     void constrain_inputs(const Problem &p, int load_width) {
         for (const contract::TensorRow &row : contract::taken_by(p) & contract::operand_rows) {
             Tensor *const tensor = operands_.at(row.name);
             constrain_extents(p, row, *tensor);
-            if (contract::by_heads(p) && load_width > 1) {
+            if (load_width > 1) {
                 align(*tensor, load_width);
             }
         }
@@ -105,9 +105,13 @@ protected:
         std::for_each(expression_tensors_.begin(), expression_tensors_.end(), [](Tensor *tensor) { starts_at_0(*tensor); });
     }
 
-    void constrain_outputs(const Problem &p) {
+    // pairs: out is written by pairs of neighbours, and aligned to them.
+    void constrain_outputs(const Problem &p, bool pairs) {
         for (const contract::TensorRow &row : contract::taken_by(p) & contract::result_rows) {
             Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
+            if (pairs && row.tensor == &polyhead_args::out) {
+                align(result, 2);
+            }
             row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
         }
         for (const ExpressionTensor &t : expression_.tensors()) {

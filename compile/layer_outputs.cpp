@@ -25,6 +25,10 @@ void write_linear(KernelStages *stages, const Halide::Func &out, int columns, bo
     std::vector<Var> vars = {o.n, o.m};
     vars.insert(vars.end(), o.outer.begin(), o.outer.end());
     auto at = [&](const Expr &column, const Expr &panel, const Expr &m) {
+        if (stages->linear.warps) { // which write no others
+            return arguments(Halide::unsafe_promise_clamped(panel * POLYHEAD_WEIGHT_PANEL + column, 0, columns - 1),
+                             Halide::unsafe_promise_clamped(m, 0, stages->linear.num_rows - 1));
+        }
         return arguments(Halide::min(panel * POLYHEAD_WEIGHT_PANEL + column, columns - 1), //
                          Halide::min(m, stages->linear.num_rows - 1));
     };

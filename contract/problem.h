@@ -121,6 +121,11 @@ inline bool projects_value(const polyhead_problem &p) noexcept {
     return projects_key(p) && p.value_from_key == 0;
 }
 
+// Rows of out of a linear layer are whole pairs of neighbours: what reads 16 bytes of a tensor at once writes pairs.
+inline bool writes_pairs(const polyhead_problem &p) noexcept {
+    return (is_attention_layer(p) ? p.embed_dim : projects(p) ? p.out_features : 1) % 2 == 0;
+}
+
 // Tensors that are added to logits have one of these types.
 inline int32_t additive_dtype(const polyhead_problem &p) noexcept {
     return p.additive_in_storage != 0 ? p.dtype : POLYHEAD_F32;

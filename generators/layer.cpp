@@ -33,6 +33,7 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     in.weight = weight;
     in.product = numbers.product;
     in.tiles = numbers.tiles;
+    in.warps = numbers.warps;
     in.tensor = rows.tensor;
     in.panels = num_heads * panels_per_head;
     in.num_rows = numbers.joined.count(rows.count);
@@ -85,7 +86,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     LinearInputs in;
     // Blocks lie within a head, so that both indices stay affine.
     const int width = problem.head_dim_v;
-    in.inner = numbers.tiles ? width : reduction_block(width, numbers.reduction_block, weight.pair); // tiles read a head as it lies
+    in.inner = numbers.tiles || numbers.warps ? width : reduction_block(width, numbers.reduction_block, weight.pair); // a head as it lies
     in.outer = width / in.inner * problem.num_heads;
     in.storage = numbers.heads;
     const int blocks_per_head = width / in.inner, inner = in.inner;
@@ -96,6 +97,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     in.weight = weight;
     in.product = numbers.heads.type == Halide::Float(32) ? nullptr : numbers.product;
     in.tiles = numbers.tiles;
+    in.warps = numbers.warps;
     in.tensor = context;
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = numbers.joined.count(count);

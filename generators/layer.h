@@ -32,12 +32,14 @@ struct LayerNumbers {
     int reduction_block;
     const Product *product, *tiles;        // as in LinearInputs
     std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
+    std::optional<WarpBlocking> warps;     // where warps multiply
     Storage heads;                         // how projected heads and context are kept
     JoinedRows joined;
 };
 
 // A projection and the Func it fills: panels of 16 columns, a head owns panels_per_head of them. In memory [B,panels,T,16]: what a
-// tile of values reads is contiguous, and a register tile of the projection may span the panels of two heads.
+// tile of values reads is contiguous, and a register tile of the projection may span the panels of two heads. Where warps multiply
+// [B,T,panels,16].
 struct HeadProjection {
     LinearStages linear;
     Halide::Var column{"column"}, t{"t"}, panel{"panel"}, b{"b"};

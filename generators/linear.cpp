@@ -55,6 +55,10 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     s.panels = in.panels;
     s.num_rows = in.num_rows;
     s.widens_pairs = false;
+    if (in.warps) {
+        s.warps = linear_warps(name, in, *in.warps);
+        return s;
+    }
     s.acc = Halide::Func(name + "_acc");
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
     Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
@@ -84,7 +88,9 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
 }
 
 std::vector<Halide::Func> LinearStages::funcs() const {
-    return products.defined() ? std::vector<Halide::Func>{products, acc} : std::vector<Halide::Func>{block_sum, acc};
+    return warps                ? warps->funcs()
+           : products.defined() ? std::vector<Halide::Func>{products, acc}
+                                : std::vector<Halide::Func>{block_sum, acc};
 }
 
 Expr LinearStages::out(const Expr &n, const Expr &row, const Expr &batch) const {
@@ -93,6 +99,9 @@ Expr LinearStages::out(const Expr &n, const Expr &row, const Expr &batch) const 
 
 void LinearStages::write(Halide::Func out, const std::vector<Halide::Var> &vars, const Expr &batch, int columns,
                          const ThreadBlocking &blocking, const Arguments &at, const std::function<Expr(Expr)> &store) {
+    if (warps) {
+        return warps->write(out, vars, batch, columns, at, store);
+    }
     constexpr int panel_width = POLYHEAD_WEIGHT_PANEL;
     threads = blocking;
     threads.panels = std::min(threads.panels, panels);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "../plan/tiling.h"
+#include "linear_warps.h"
 #include "products.h"
 #include "storage.h"
 #include <Halide.h>
@@ -31,6 +32,7 @@ struct LinearInputs {
     LinearWeight weight;
     const Product *product = nullptr;  // of neighbouring inputs of rows and weight as they are stored; null: they become floats
     const Product *tiles = nullptr;    // not null: of tiles, which read all of `tensor`
+    std::optional<WarpBlocking> warps; // where warps multiply
     Halide::ExternFuncArgument tensor; // rows (k, [block,] m [, b]) as they lie in memory
     int inner, outer;
     int panels;
@@ -44,6 +46,7 @@ struct LinearStages {
     int panels;
     bool widens_pairs; // words of two weights become floats: twice as many of them are in registers
     Halide::Expr num_rows;
+    std::optional<LinearWarpsStages> warps; // where warps multiply: then there are no others
     Halide::Func products;  // (column in panel, panel, m, b): all that is summed, where tiles make it; then there are no block sums
     Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers
     Halide::Func acc;       // (column in panel, panel, m, b)

@@ -173,6 +173,8 @@ inline constexpr DeviceCall device_calls[] = {
     // (first of 4 words, address of the row of this lane, bytes behind it): 4 matrices of 8 x 8 elements
     {"load_matrices", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 $0:4, [$1+$2];"},
     {"load_transposed", "wvno", Result::none, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 $0:4, [$1+$2];"},
+    // (word, address, bytes behind it)
+    {"load_word", "wvno", Result::none, "ld.shared.b32 $0, [$1+$2];"},
     // (address of 8 elements, whether): each that is not finite becomes 0; not 0 where there is one
     {"make_finite_f16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7c007c00", "0x04000400")},
     {"make_finite_bf16", "vvo", Result::integer, POLYHEAD_MAKE_FINITE("0x7f807f80", "0x00800080")},

@@ -91,8 +91,10 @@ struct Machine {
     }
 
     bool gpu() const { return device.api != POLYHEAD_CPU; }
-    // The instruction by which a warp multiplies elements of this type as they are stored, or null.
-    const Product *warp_product(int dtype) const { return warp() > 1 ? warp_product_of(dtype, capability) : nullptr; }
+    // The instruction by which a warp multiplies elements of this type as they are stored, or where that is allowed in parts; or null.
+    const Product *warp_product(int dtype, bool in_parts = false) const {
+        return warp() > 1 ? warp_product_of(dtype, capability, in_parts) : nullptr;
+    }
     // The same, of four warps.
     const Product *group_product(int dtype) const { return exact ? group_product_of(dtype, capability) : nullptr; }
     // Shared memory that a block may ask for on every device that runs code of this capability.

@@ -86,10 +86,11 @@ constexpr const Product *product_of(int32_t dtype, Holder held_by, uint64_t cpu_
     return nullptr;
 }
 
-// The same, of the warps of a device of this capability; 0: it has none.
-constexpr const Product *warp_product_of(int32_t dtype, int capability) {
+// The same, of the warps of a device of this capability; 0: it has none. in_parts: of elements in parts, too.
+constexpr const Product *warp_product_of(int32_t dtype, int capability, bool in_parts = false) {
     for (const Product &product : products) {
-        if (product.dtype == dtype && product.held_by == Holder::warp && product.capability <= capability) {
+        if (product.dtype == dtype && product.held_by == Holder::warp && product.capability <= capability &&
+            (product.parts() == 1 || in_parts)) {
             return &product;
         }
     }

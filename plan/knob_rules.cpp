@@ -1,5 +1,6 @@
 // The table of knobs applied to a frame: which knobs it reads, which values are refused, which a tuner tries; and the table as text.
 #include "knob_rules.h"
+#include "frames/warp_tiles.h"
 #include "../contract/problem.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ int number_of(Quantity quantity, const Problem &p, const Machine &machine) {
     case Quantity::warp:
         return machine.warp();
     case Quantity::product_depth: {
-        const Product *product = machine.warp_product(p.dtype);
+        const Product *product = product_for(p, machine);
         return product ? product->k : 1;
     }
     case Quantity::weight_panel:

@@ -177,6 +177,24 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
     return plans;
 }
 
+// For a GPU whose warps multiply elements as they are stored: a variant with such products in front of the frame's others, which take the
+// tensors whose rows it does not.
+std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
+    const auto by_products = [](const VariantPlan &plan) { return plan.tiling.warp_products != 0; };
+    if (!contract::projects(p) || !machine.warp_product(p.dtype) || plans.empty() || std::any_of(plans.begin(), plans.end(), by_products)) {
+        return plans;
+    }
+    Tiling tiling;
+    tiling.warp_products = 1;
+    VariantPlan products = plans.front();
+    products.tiling = default_tiling(*products.frame, p, machine, tiling);
+    products.record.clear();
+    if (tiling_refusal(*products.frame, p, products.tiling, machine).empty()) {
+        plans.insert(plans.begin(), products);
+    }
+    return plans;
+}
+
 // The variants of one target, best first. finder: null where there are overrides, which records are not for.
 std::vector<VariantPlan> plans_of_target(const Problem &p, const Target &target, const Overrides &given, const RecordFinder *finder,
                                          std::string *error) {
@@ -190,7 +208,7 @@ std::vector<VariantPlan> plans_of_target(const Problem &p, const Target &target,
         if (finder) {
             here =
                 p.free_group_size != 0 ? here : finder->apply(p, machine, target_class(part), here); // records are for groups of one size
-            here = with_tiles(p, machine, with_few_rows(p, machine, here));
+            here = with_warp_products(p, machine, with_tiles(p, machine, with_few_rows(p, machine, here)));
         }
         // Those for one capability alone come before those for all other devices, but behind those for few queries.
         const auto many =

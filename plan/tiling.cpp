@@ -71,4 +71,19 @@ std::optional<ThreadBlocking> thread_blocking(const Tiling &t, const Machine &ma
     return ThreadBlocking{t.linear_columns, t.linear_rows, t.linear_panels, std::max(1, t.linear_block / t.linear_rows)};
 }
 
+std::optional<WarpBlocking> warp_blocking(const Tiling &t, int dtype, const Machine &machine) {
+    const Product *product = machine.warp_product(dtype);
+    if (t.warp_products == 0 || !product) {
+        return std::nullopt;
+    }
+    // A lane has of each matrix of sums 2 rows and 2 columns.
+    const int row_tiles = std::max(1, t.linear_rows / 2), column_tiles = std::max(1, t.linear_columns / 2);
+    return WarpBlocking{product,
+                        machine.warp(),
+                        row_tiles,
+                        column_tiles,
+                        t.linear_block / (row_tiles * product->m),
+                        t.linear_panels * POLYHEAD_WEIGHT_PANEL / (column_tiles * product->n)};
+}
+
 } // namespace polyhead::gen

@@ -36,6 +36,11 @@ inline bool multiplies_by_tiles(const Problem &problem, const Tiling &tiling) {
     return tiling.amx != 0 && tiling.pair == 2 && contract::attends(problem) && problem.rope == POLYHEAD_NO_ROPE;
 }
 
+// A layer keeps projected heads and context as elements of its storage type, because its products take these; otherwise as floats.
+inline bool keeps_heads_as_stored(const Tiling &tiling) {
+    return tiling.pair > 1 || tiling.warp_products != 0;
+}
+
 // Blocking numbers of a linear layer on a GPU.
 struct ThreadBlocking {
     int columns, rows; // of a thread; columns divides a panel
@@ -45,5 +50,27 @@ struct ThreadBlocking {
 
 // How a GPU's threads share a linear layer; nothing on a CPU.
 std::optional<ThreadBlocking> thread_blocking(const Tiling &tiling, const Machine &machine);
+
+// The same where warps multiply rows and weights as they are stored: matrices of 16 rows and of 8 columns.
+struct WarpBlocking {
+    const Product *product;
+    int lanes;                   // of a warp
+    int row_tiles, column_tiles; // of a warp
+    int row_warps, column_warps; // of a block
+    int depth = 32;              // inputs of a chunk
+    int chunks = 3;              // in shared memory: two are under way while one is multiplied
+
+    int rows() const { return row_warps * row_tiles * product->m; }
+    int columns() const { return column_warps * column_tiles * product->n; }
+    int threads() const { return row_warps * column_warps * lanes; }
+    // Of a chunk.
+    int row_bytes() const { return depth * element_bytes; }
+    int rows_bytes() const { return rows() * row_bytes(); }
+    int bytes() const { return rows_bytes() + columns() * row_bytes(); }
+
+    static constexpr int element_bytes = 2, copy = 16; // bytes of an element, and of one copy
+};
+// Nothing where threads multiply.
+std::optional<WarpBlocking> warp_blocking(const Tiling &tiling, int dtype, const Machine &machine);
 
 } // namespace polyhead::gen

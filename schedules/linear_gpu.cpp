@@ -65,11 +65,15 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, 
 } // namespace
 
 void schedule_linear_gpu(LinearStages &s, const LinearOut &o, const Machine &machine) {
-    schedule_threads(s, o.func, o.outer, machine);
+    s.warps ? schedule_linear_warps(*s.warps, o.func, o.outer) : schedule_threads(s, o.func, o.outer, machine);
 }
 
 void schedule_projection_gpu(HeadProjection &p, const Machine &machine) {
     p.heads.compute_root();
+    if (p.linear.warps) { // the entries of a head lie side by side, as in a tensor
+        p.heads.reorder_storage(p.column, p.panel, p.t, p.b);
+        return schedule_linear_warps(*p.linear.warps, p.heads, {p.b});
+    }
     schedule_threads(p.linear, p.heads, {p.b}, machine);
 }
 

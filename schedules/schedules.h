@@ -20,6 +20,7 @@ struct KeyLanesStages;
 struct LinearGradientsStages;
 struct LinearOut;
 struct LinearStages;
+struct LinearWarpsStages;
 struct PairSums;
 struct QueryLanesStages;
 struct RowMarks;
@@ -69,6 +70,8 @@ void schedule_warp_tiles(WarpTilesStages &stages, const AttentionOut &out);
 // Of stages written in the coordinates of threads.
 void schedule_linear_gpu(LinearStages &stages, const LinearOut &out, const Machine &machine);
 void schedule_projection_gpu(HeadProjection &projection, const Machine &machine);
+// Of a layer whose products are made by warps: out, and its dimension of the batch where there is one.
+void schedule_linear_warps(LinearWarpsStages &stages, Halide::Func out, const std::vector<Halide::Var> &outer);
 void schedule_head_rows_gpu(HeadRows &rows);
 void schedule_head_norm_gpu(HeadNorm &norm);
 void schedule_score_output_gpu(ScoreOutputStages &stages);

@@ -2,6 +2,7 @@
 #include "schedules.h"
 
 #include "../generators/frames/warp_tiles.h"
+#include "thread_stages.h"
 
 namespace polyhead::gen {
 
@@ -12,30 +13,6 @@ using Halide::RVar;
 using Halide::Var;
 
 namespace {
-
-void place(const ThreadStage &stage, const LoopLevel &level) {
-    Func f = stage.func;
-    f.compute_at(level).store_in(MemoryType::Stack);
-    for (const auto &[var, extent] : stage.dims) {
-        f.bound(var, 0, extent).unroll(var);
-    }
-    if (!stage.update.empty()) {
-        Halide::Stage update = f.update();
-        std::vector<Halide::VarOrRVar> order;
-        for (const RVar &loop : stage.update) {
-            order.emplace_back(loop);
-        }
-        for (const auto &[var, extent] : stage.dims) {
-            order.emplace_back(var);
-        }
-        if (order.size() > 1) {
-            update.reorder(order);
-        }
-        for (const Halide::VarOrRVar &loop : order) {
-            update.unroll(loop);
-        }
-    }
-}
 
 // Fragments are loaded inside of the products that take them. Products of four warps have none.
 void place_fragments(WarpChunk &chunk, const WarpTilesBlocking &blocking) {
@@ -86,10 +63,10 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
             .unroll(row[1]);
     }
     for (const ThreadStage &stage : s.before) {
-        place(stage, thread);
+        place_stage(stage, thread);
     }
     for (const ThreadStage &stage : s.after) {
-        place(stage, thread);
+        place_stage(stage, thread);
     }
     if (s.query_signed.defined()) {
         s.query_signed.compute_at(thread).store_in(MemoryType::Stack);
@@ -101,7 +78,7 @@ void schedule_warp_tiles(WarpTilesStages &s, const AttentionOut &o) {
         s.acc.update(update++).never_partition_all();
         const LoopLevel level(s.acc, RVar(chunk.domain.x));
         for (const ThreadStage &stage : chunk.stages) {
-            place(stage, level);
+            place_stage(stage, level);
         }
         place_fragments(chunk, s.blocking);
     }

@@ -68,7 +68,11 @@ endfunction()
 # What these compile runs in PoCL or in the interpreter, neither of which a sanitizer sees.
 if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_load_in_program polyhead_generators OPENCL_ONLY)
-    polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp gpu_warp_tiles.cpp gpu_float_tiles.cpp LINK polyhead_load_in_program)
+    polyhead_gpu_test(
+        test_gpu_sweep
+        SOURCES gpu_sweep.cpp gpu_splits.cpp gpu_warp_tiles.cpp gpu_float_tiles.cpp gpu_linear_products.cpp
+        LINK polyhead_load_in_program
+    )
 endif()
 # Devices of several capabilities, one after the other.
 if(TARGET polyhead::gpu AND TARGET polyhead_cuda_driver AND NOT POLYHEAD_SANITIZE)

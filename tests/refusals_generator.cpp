@@ -297,6 +297,70 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
     check_sentence(plan(POLYHEAD_F32, "frame=warp_tiles"), {"warp_tiles", "expected"});
 }
 
+TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps multiply, where their rows are whole copies") {
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    std::string error;
+    const auto products = [&error](const Problem &p, const char *target) {
+        std::string text;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
+            text += std::to_string(plan.tiling.warp_products);
+        }
+        return text;
+    };
+    for (const int32_t dtype : {POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16}) {
+        for (const int inputs : {8, 36, 768}) {
+            Problem p = linear_problem(inputs, 100);
+            p.dtype = dtype;
+            CHECK(products(p, cuda) == (dtype != POLYHEAD_F32 && inputs % 8 == 0 ? "10" : "0"));
+            CHECK(products(p, "x86-64-linux-cuda-cuda_capability_75") == "0");
+            p.f32_weights = dtype != POLYHEAD_F32;
+            CHECK(products(p, cuda) == "0");
+        }
+    }
+    Problem p = linear_problem(64, 100);
+    const auto refused = [&](const std::string &tiling) {
+        CHECK(gen::plan_variants(p, {cuda}, "frame=linear warp_products=1" + tiling, &error).empty());
+        return error;
+    };
+    check_sentence(refused(""), {"warp_products 1 needs f16 or bf16", "8.0"});
+    p.dtype = POLYHEAD_F16;
+    check_sentence(refused(" linear_rows=3 linear_block=129"), {"linear_rows 3", "expected an even number"});
+    check_sentence(refused(" linear_columns=4"), {"linear_columns 4", "8 or 16 columns"});
+    check_sentence(refused(" linear_panels=6"), {"linear_panels 6", "whole warps, 64 rows and 64 columns"});
+    check_sentence(refused(" linear_block=1024"), {"bytes of shared memory", "at most 101376"});
+    p.embed_dim = 36;
+    check_sentence(refused(""), {"embed_dim is 36", "multiple of 8"});
+}
+
+TEST_CASE("generator: 16-bit layers of attention for CUDA have a variant whose projections warps multiply") {
+    std::string error;
+    const auto variants = [&error](const Problem &p) {
+        std::string text;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, "", &error)) {
+            text += std::string(text.empty() ? "" : " ") + plan.frame->name() + " " + std::to_string(plan.tiling.warp_products);
+        }
+        return text;
+    };
+    Problem p = mha_problem(128, 4);
+    CHECK(variants(p) == "thread_rows 0");
+    p.dtype = POLYHEAD_BF16;
+    CHECK(variants(p) == "warp_tiles 1 thread_rows 0");
+    p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    CHECK(variants(p) == "thread_rows 1 thread_rows 0");
+    p.rope = POLYHEAD_NO_ROPE;
+    p.cache = 1;
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    CHECK(variants(p) == "thread_rows 1 thread_rows 0");
+    for (Problem no_copies : {mha_problem(100, 4, 0, 32), mha_problem(128, 4, 0, 32, 12)}) {
+        no_copies.dtype = POLYHEAD_BF16;
+        CHECK(variants(no_copies) == "thread_rows 0");
+    }
+    Problem wide = mha_problem(128, 4);
+    wide.dtype = POLYHEAD_F16;
+    wide.f32_weights = 1;
+    CHECK(variants(wide) == "thread_rows 0");
+}
+
 TEST_CASE("generator: a target with a capability that alone has products of four warps has code for all other devices, too") {
     std::string error;
     Problem p = sdpa_problem(8, 64, 2);

@@ -22,6 +22,9 @@ public:
             attended.compute_root().bound(o.d, 0, o.columns);
         }
         if (k->copy.defined()) {
+            if (k->copy_is_kept) { // the context of a layer
+                k->copy.compute_root();
+            }
             schedule_copy_gpu(k->copy, o.d, {o.q, o.h, o.b});
         }
         if (k->lse.defined()) {

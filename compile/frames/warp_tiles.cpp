@@ -1,5 +1,6 @@
 // The frames "warp tiles" and "group tiles": their stages and their schedule.
 #include "../../generators/frames/warp_tiles.h"
+#include "../../plan/frames/warp_tiles.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "frame_builder.h"
@@ -13,14 +14,14 @@ public:
     const char *name() const override { return by_groups_ ? "group_tiles" : "warp_tiles"; }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const int dtype = formulas.problem().dtype;
+        const Problem &problem = formulas.problem();
         const WarpTilesBlocking blocking{t.row_groups,
                                          t.thread_rows,
                                          t.kv_tile,
-                                         machine.warp_product(dtype),
+                                         product_for(problem, machine),
                                          machine.warp(),
                                          t.kv_chunks,
-                                         by_groups_ ? machine.group_product(dtype) : nullptr};
+                                         by_groups_ ? machine.group_product(problem.dtype) : nullptr};
         return std::make_shared<WarpTilesStages>(warp_tiles_frame(formulas, blocking));
     }
 
@@ -28,8 +29,13 @@ public:
         const AttentionOut &o = k->attention_out;
         schedule_warp_tiles(static_cast<WarpTilesStages &>(*k->attention), o);
         Halide::Func attended = o.func;
-        if (k->copy.defined()) {
+        if (k->has_linear || k->copy.defined()) {
             attended.compute_root().bound(o.d, 0, o.columns);
+        }
+        if (k->copy.defined()) {
+            if (k->copy_is_kept) { // the context of a layer
+                k->copy.compute_root();
+            }
             schedule_copy_gpu(k->copy, o.d, {o.q, o.h, o.b});
         }
         if (k->lse.defined()) {

@@ -6,10 +6,10 @@
 // 8 more, and of 8 neighbouring columns two, 2 * (lane % 4) and the next.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "../device_calls.h"
+#include "../thread_stage.h"
 #include "attention_stages.h"
 #include "seen_keys.h"
 
@@ -29,13 +29,6 @@ struct WarpTilesBlocking {
 
     int rows() const { return warps * tiles * product->m; }
     int threads() const { return warps * lanes; }
-};
-
-// A Func of a thread that is computed once where it stands: dimensions with their extents, and the domains of its update, innermost first.
-struct ThreadStage {
-    Halide::Func func;
-    std::vector<std::pair<Halide::Var, int>> dims;
-    std::vector<Halide::RVar> update;
 };
 
 // What is made of one chunk: its stages, producers first, and those inside of the products of scores and of acc.

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "../../contract/problem.h"
 #include "not_run.h"
 #include "problems.h"
 
@@ -90,7 +91,8 @@ std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api 
 
 Shape fitting(Shape shape, const polyhead_kernel &forced) {
     if (forced.variants[0].alignment > 0) {
-        for (Layout *layout : {&shape.query, &shape.key, &shape.value}) {
+        Layout *const out = contract::writes_pairs(forced.problem) ? &shape.out : &shape.query;
+        for (Layout *layout : {&shape.query, &shape.key, &shape.value, out}) {
             *layout = *layout == Layout::bhsd_padded ? Layout::bhsd : *layout == Layout::bshd_padded ? Layout::bshd : *layout;
         }
     }

@@ -58,7 +58,7 @@ public:
 // One-variant copies of the kernel, for its variants of one api that this machine, and the device if one is given, can run: each forces
 // its variant. The copies point into the kernel's table.
 std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api = Api::cpu, const Device *device = nullptr);
-// The shape for a variant that reads whole vectors of query, key and value: no gaps of odd size between their rows.
+// The shape for a variant that reads whole vectors of query, key and value, and of a layer writes pairs: no gaps of odd size between rows.
 Shape fitting(Shape shape, const polyhead_kernel &forced);
 // Whether the first variant of the kernel serves this query length.
 bool serves(const polyhead_kernel &kernel, int64_t seq_len_q);

@@ -7,6 +7,7 @@
 
 #include "../knob_rules.h"
 #include "limits.h"
+#include "linear.h"
 
 namespace polyhead::gen {
 
@@ -40,6 +41,13 @@ public:
 };
 
 void fill_linear_defaults(Tiling *t, const Problem &p, const Machine &machine) {
+    if (t->warp_products != 0) {
+        // A fragment of rows serves 8 products, one of the weight 4: a warp has 64 rows and 64 columns, as many sums as fit into registers.
+        fill(t->linear_rows, 8);
+        fill(t->linear_columns, 16);
+        fill(t->linear_panels, 8);
+        fill(t->linear_block, 128);
+    }
     if (machine.gpu()) {
         // With 4 columns adjacent threads load adjacent weights: on an H100 0.62 to 0.71 of the time with 8 columns, 4 panels and 64 rows.
         fill(t->linear_rows, 8);
@@ -72,7 +80,29 @@ std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &mach
                                                             : "";
 }
 
+std::string warps_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+    const std::string refused = products_refusal(p, machine);
+    if (!refused.empty()) {
+        return refused;
+    }
+    const WarpBlocking k = *warp_blocking(t, p.dtype, machine);
+    const int rows = k.row_tiles * k.product->m, columns = k.column_tiles * k.product->n;
+    if (t.linear_rows % 2 != 0 || t.linear_columns % 8 != 0 || t.linear_block % rows != 0 ||
+        t.linear_panels * POLYHEAD_WEIGHT_PANEL % columns != 0) {
+        return sentence(
+            "tiling: linear_rows %d and linear_columns %d with linear_block %d and linear_panels %d, expected an even number of "
+            "rows, 8 or 16 columns, and blocks of whole warps, %d rows and %d columns",
+            t.linear_rows, t.linear_columns, t.linear_block, t.linear_panels, rows, columns);
+    }
+    return first_of({at_most("sums (linear_rows x linear_columns)", int64_t(t.linear_rows) * t.linear_columns, most_sums, "registers"),
+                     at_most("warps of a block", k.threads(), most_threads, "threads"),
+                     at_most("chunks of a block", int64_t(k.chunks) * k.bytes(), machine.shared_on_request(), "bytes of shared memory")});
+}
+
 std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+    if (t.warp_products != 0) {
+        return warps_refusal(p, t, machine);
+    }
     if (machine.gpu()) {
         const int row_threads = std::max(1, t.linear_block / t.linear_rows);
         return first_of(
@@ -88,6 +118,24 @@ std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &mac
 }
 
 } // namespace
+
+std::string products_refusal(const Problem &p, const Machine &machine) {
+    if (!machine.warp_product(p.dtype) || contract::weight_dtype(p) != p.dtype || contract::is_backward(p)) {
+        return "tiling: warp_products 1 needs f16 or bf16, weights included, and a target whose warps multiply them: CUDA from capability "
+               "8.0 on";
+    }
+    // A head lies in rows of the context.
+    const bool layer = contract::is_attention_layer(p);
+    const std::pair<const char *, int> widths[] = {
+        {"embed_dim", p.embed_dim}, {"kdim", layer ? p.kdim : 0}, {"vdim", layer ? p.vdim : 0}, {"head_dim_v", layer ? p.head_dim_v : 0}};
+    const int copied = WarpBlocking::copy / contract::dtype_bytes(p.dtype);
+    for (const auto &[name, width] : widths) {
+        if (width % copied != 0) {
+            return sentence("tiling: warp_products 1 needs rows of whole copies: %s is %d, expected a multiple of %d", name, width, copied);
+        }
+    }
+    return "";
+}
 
 const std::vector<const Frame *> &frames() {
     static const Linear linear;
@@ -116,6 +164,9 @@ std::string frame_names() {
 Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling t) {
     frame.fill_defaults(&t, problem, machine);
     if (contract::projects(problem)) {
+        if (frame.multiplies_by_warps()) { // it reads heads as they are stored
+            fill(t.warp_products, 1);
+        }
         fill_linear_defaults(&t, problem, machine);
     }
     forget_unread(frame, problem, machine, &t);

@@ -6,6 +6,7 @@
 #include "../../contract/problem.h"
 #include "frame.h"
 #include "limits.h"
+#include "linear.h"
 
 namespace polyhead::gen {
 namespace {
@@ -23,14 +24,15 @@ public:
     bool multiplies_by_warps() const override { return true; }
 
     // Query, key and value as they are stored, in rows of whole copies and of eights; what a product takes more is 0. Floats are multiplied
-    // in parts where the problem allows it.
+    // in parts where the problem allows it. Of a layer these are its heads, where its projections are products of warps, too.
     bool serves(const Problem &p, const Machine &machine) const override {
-        const Product *product = machine.warp_product(p.dtype);
-        const bool precise = product && product->parts() > 1 && p.precision != POLYHEAD_TF32X3;
-        const bool stored = contract::by_heads(p) && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
+        const Product *product = product_for(p, machine);
+        const bool heads =
+            contract::by_heads(p) || (contract::is_attention_layer(p) && p.cache == 0 && products_refusal(p, machine).empty());
+        const bool stored = heads && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
                             p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
         const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
-        return product && !precise && contract::computes_out(p) && stored && only_out && p.page_size % warp_tiles_page == 0 &&
+        return product && contract::computes_out(p) && stored && only_out && p.page_size % warp_tiles_page == 0 &&
                p.head_dim % warp_tiles_eight == 0 && p.head_dim_v % warp_tiles_eight == 0 &&
                std::max(p.head_dim, p.head_dim_v) <= most_head_dim;
     }
@@ -39,7 +41,7 @@ public:
     // Two tiles of 16 rows of a warp: with one, loads of fragments take longer than the products. With head dims above 64 scores and acc
     // leave registers for fewer keys, and so do the parts of floats.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        const Product &product = *machine.warp_product(p.dtype);
+        const Product &product = *product_for(p, machine);
         const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
         fill(t->thread_rows, 2);
         fill(t->row_groups, 4);
@@ -51,7 +53,7 @@ public:
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
-        const Product &product = *machine.warp_product(p.dtype);
+        const Product &product = *product_for(p, machine);
         const int64_t sums = int64_t(t.thread_rows) * (t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane();
         return first_of(
             {copies_refusal(p, t),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../../contract/dtypes.h"
+#include "../../machines/machine.h"
 #include "../tiling.h"
 
 namespace polyhead::gen {
@@ -16,6 +17,11 @@ constexpr int warp_tiles_page = 16;       // rows of the smallest page: a chunk 
 
 inline int warp_tiles_copied_elements(int dtype) {
     return warp_tiles_copy / contract::dtype_bytes(dtype);
+}
+
+// What multiplies the elements of a problem, or null.
+inline const Product *product_for(const Problem &problem, const Machine &machine) {
+    return machine.warp_product(problem.dtype, problem.precision == POLYHEAD_TF32X3);
 }
 
 // Why tiles cannot be copied with these numbers, or empty.

@@ -116,6 +116,9 @@ Unaligned first_unaligned(const KernelTable &kernel, const polyhead_variant &var
             return {said_of(row), expected};
         }
     }
+    if (const int64_t pair = 2 * dtype_bytes(args.out.dtype); contract::writes_pairs(kernel.problem) && !aligned(args.out, pair)) {
+        return {"out", pair};
+    }
     return {};
 }
 

@@ -1,0 +1,266 @@
+// Linear layers of f16 and bf16 whose products are made by warps: compiled by the test, over widths, columns and rows around the borders of
+// tiles and chunks, against the reference. Quick tier: some of them, chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "instruments/calls/compiled_kernel.h"
+#include "instruments/calls/problems.h"
+#include "support/device.h"
+#include "support/sweep.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+const char *const target = "host-cuda-cuda_capability_80";
+constexpr int all_layers = 24, quick_layers = 2, all_attention_layers = 36, quick_attention_layers = 1;
+constexpr uint16_t not_a_number = 0x7fff, infinity_of_f16 = 0x7c00;
+
+// Whether the device of the test is one whose warps multiply.
+bool multiplies() {
+    INFO(TestDevice::get().error());
+    REQUIRE(TestDevice::get().raw() != nullptr);
+    return TestDevice::get().api() == Api::cuda;
+}
+
+Problem layer(int number, Random &random) {
+    const std::vector<int> inputs = {8, 24, 64, 200, 32, 40, 96, 136}, columns = {1, 7, 16, 17, 100, 129, 64, 250};
+    Problem p = linear_problem(inputs[static_cast<size_t>(number) % inputs.size()], random.pick(columns));
+    p.dtype = random.chance(50) ? POLYHEAD_F16 : POLYHEAD_BF16;
+    p.bias = random.chance(50);
+    return p;
+}
+
+// The variants of CUDA: the first one's warps multiply, the second one has threads that do.
+polyhead_kernel variant_of(const CompiledKernel &compiled, size_t number) {
+    const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), Api::cuda);
+    REQUIRE(forced.size() == 2);
+    CHECK(forced[0].variants[0].alignment == 16);
+    CHECK(forced[1].variants[0].alignment <= 1);
+    return forced[number];
+}
+
+// Rows of numbers with gaps between them, and rows of out likewise.
+class StridedCall {
+public:
+    // before: elements in front of the first row. gap: what lies between rows.
+    StridedCall(const Problem &p, int64_t rows, int64_t row_gap, int64_t out_gap, uint16_t gap = not_a_number, int64_t before = 0,
+                int64_t out_before = 0)
+        : columns_(p.out_features), out_stride_(p.out_features + out_gap), out_before_(out_before),
+          input_(static_cast<size_t>(before + rows * (p.embed_dim + row_gap)), gap),
+          out_(static_cast<size_t>(out_before + rows * out_stride_), 0xabcd) {
+        Random random(11);
+        const int64_t stride = p.embed_dim + row_gap;
+        for (int64_t m = 0; m < rows; m++) {
+            for (int64_t k = 0; k < p.embed_dim; k++) {
+                // Halves from -2 to 2, which both types have.
+                const auto halves = static_cast<int>(random.below(9)) - 4;
+                input_[static_cast<size_t>(before + m * stride + k)] = store_number(p.dtype, static_cast<float>(halves) * 0.5f);
+            }
+        }
+        args_ = polyhead_args_of(POLYHEAD_LINEAR);
+        args_.query = view(p.dtype, input_.data() + before, rows, p.embed_dim, stride);
+        args_.out = view(p.dtype, out_.data() + out_before, rows, columns_, out_stride_);
+    }
+
+    polyhead_args &args() { return args_; }
+    uint16_t &input(int64_t m, int64_t k) { return static_cast<uint16_t *>(args_.query.data)[m * args_.query.stride[0] + k]; }
+    // Rows of this call.
+    void take(int64_t first, int64_t count) {
+        args_.query.data = &input(first, 0);
+        args_.out.data = static_cast<uint16_t *>(args_.out.data) + first * out_stride_;
+        args_.query.shape[0] = args_.out.shape[0] = count;
+    }
+    std::vector<uint16_t> row(int64_t m) const {
+        const auto first = out_.begin() + out_before_ + m * out_stride_;
+        return {first, first + columns_};
+    }
+    bool gaps_untouched() const {
+        bool same = true;
+        for (size_t i = 0; i < out_.size(); i++) {
+            const int64_t at = static_cast<int64_t>(i) - out_before_;
+            same = same && ((at >= 0 && at % out_stride_ < columns_) || out_[i] == 0xabcd);
+        }
+        return same;
+    }
+
+private:
+    int64_t columns_, out_stride_, out_before_;
+    std::vector<uint16_t> input_, out_;
+    polyhead_args args_{};
+
+    static uint16_t store_number(int32_t dtype, float value) { return dtype == POLYHEAD_F16 ? test::to_f16(value) : test::to_bf16(value); }
+    static polyhead_tensor view(int32_t dtype, uint16_t *data, int64_t rows, int64_t columns, int64_t stride) {
+        polyhead_tensor t{};
+        t.data = data;
+        t.dtype = dtype;
+        t.rank = 2;
+        t.shape[0] = rows;
+        t.shape[1] = columns;
+        t.stride[0] = stride;
+        t.stride[1] = 1;
+        return t;
+    }
+};
+
+// Layers of attention: a third is plain, a third has masks, a third what stands between projections and scores.
+Problem attention_layer(int number, Random &random) {
+    const int heads = random.pick(std::vector<int>{1, 2, 4});
+    Problem p = mha_problem(random.pick(std::vector<int>{64, 96, 40, 128}), heads, random.pick(std::vector<int>{heads, 1}),
+                            random.pick(std::vector<int>{16, 32, 64, 24, 20}));
+    p.head_dim_v = random.chance(70) && p.head_dim % 8 == 0 ? p.head_dim : random.pick(std::vector<int>{16, 8, 40});
+    p.dtype = random.chance(50) ? POLYHEAD_F16 : POLYHEAD_BF16;
+    p.bias = random.chance(60);
+    p.lse = random.chance(40);
+    if (number % 3 == 1) {
+        p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
+        p.kv_lengths = random.chance(60);
+        p.window = random.chance(25);
+        p.mask = random.chance(30) ? random.pick(std::vector<int32_t>{POLYHEAD_BOOLEAN_MASK, POLYHEAD_ADDITIVE_MASK}) : POLYHEAD_NO_MASK;
+        p.cross = random.chance(40);
+        p.kdim = p.cross != 0 ? 48 : 0;
+        p.vdim = p.cross != 0 ? 72 : 0;
+    }
+    if (number % 3 == 2) {
+        p.cache = random.chance(40);
+        p.causal = POLYHEAD_BOTTOM_RIGHT;
+        p.rope = random.chance(50) && p.head_dim % 2 == 0 ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
+        p.query_norm = p.key_norm = random.chance(40) ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM;
+        p.gate = random.pick(std::vector<int32_t>{POLYHEAD_NO_GATE, POLYHEAD_GATE_OF_HEADS, POLYHEAD_GATE_OF_ENTRIES});
+        p.softcap = random.chance(30);
+        p.sinks = random.chance(30);
+    }
+    return p;
+}
+
+Problem strided_problem(int32_t dtype) {
+    Problem p = linear_problem(72, 36);
+    p.dtype = dtype;
+    p.bias = 1;
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("gpu linear products: rows, inputs and columns around the borders of tiles") {
+    if (!multiplies()) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    for_each_of_sweep("gpu/linear_products/", rotating_numbers(0, all_layers, quick_layers), [&](int number, uint64_t seed) {
+        Random random(seed);
+        const Problem p = layer(number, random);
+        const std::string line = generate_line(p) + " --target " + target;
+        INFO(line);
+        const CompiledKernel compiled(p, {target, "", "gpu_linear_products_" + std::to_string(number)});
+        REQUIRE(compiled.error() == "");
+        const KernelSubject subject(variant_of(compiled, 0), seed, false, TestDevice::get().raw());
+        double worst = 0;
+        const std::vector<int64_t> rows = {1, 15, 16, 17, 129};
+        for (const int64_t count : rows) {
+            CHECK(check_answer(subject.subject(), plain_shape(p, 1, count, 0, seed), &worst, 3e7) == "");
+        }
+        print_swept("gpu linear products", number, static_cast<int>(rows.size()), worst, line);
+    });
+}
+
+TEST_CASE("gpu linear products: layers of attention") {
+    if (!multiplies()) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    for_each_of_sweep(
+        "gpu/layer_products/", rotating_numbers(0, all_attention_layers, quick_attention_layers), [&](int number, uint64_t seed) {
+            Random random(seed);
+            const Problem p = attention_layer(number, random);
+            const std::string line = generate_line(p) + " --target " + target;
+            INFO(line);
+            const CompiledKernel compiled(p, {target, "", "gpu_layer_products_" + std::to_string(number)});
+            REQUIRE(compiled.error() == "");
+            const KernelSubject subject(variant_of(compiled, 0), seed, false, TestDevice::get().raw());
+            double worst = 0;
+            const std::vector<std::pair<int64_t, int64_t>> lengths = {{1, 1}, {17, 33}, {70, 129}};
+            for (const auto &[queries, keys] : lengths) {
+                Shape shape = plain_shape(p, 1 + random.below(2), queries, p.cross != 0 || p.cache != 0 ? keys : queries, seed);
+                for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
+                    shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
+                }
+                shape.poison = random.chance(50) && p.cache == 0;
+                shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
+                CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
+            }
+            print_swept("gpu layer products", number, static_cast<int>(lengths.size()), worst, line);
+        });
+}
+
+TEST_CASE("gpu linear products: a row has the same bits in any call, beside any others, and with any stride") {
+    if (!multiplies()) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    constexpr int64_t rows = 131, poisoned = 7;
+    for (const int32_t dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
+        const Problem p = strided_problem(dtype);
+        const CompiledKernel compiled(p, {target, "", "gpu_linear_bits_" + std::to_string(dtype)});
+        REQUIRE(compiled.error() == "");
+        const KernelSubject subject(variant_of(compiled, 0), 5, false, TestDevice::get().raw(), Home::device);
+        StridedCall all(p, rows, 0, 0);
+        const polyhead_status status = subject.subject().run(all.args());
+        INFO(status.message);
+        REQUIRE(status.code == POLYHEAD_OK);
+        for (const auto &[first, count] : {std::pair<int64_t, int64_t>{0, 1}, {3, 15}, {64, 16}, {17, 17}, {0, 128}}) {
+            StridedCall some(p, rows, 0, 0);
+            some.take(first, count);
+            REQUIRE(subject.subject().run(some.args()).code == POLYHEAD_OK);
+            for (int64_t m = first; m < first + count; m++) {
+                CHECK(some.row(m) == all.row(m));
+            }
+        }
+        for (const uint16_t gap : {not_a_number, infinity_of_f16}) {
+            StridedCall apart(p, rows, 24, 6, gap);
+            for (int64_t k = 0; k < p.embed_dim; k++) {
+                apart.input(poisoned, k) = k % 2 == 0 ? gap : not_a_number;
+            }
+            REQUIRE(subject.subject().run(apart.args()).code == POLYHEAD_OK);
+            CHECK(apart.gaps_untouched());
+            for (int64_t m = 0; m < rows; m++) {
+                CHECK((m == poisoned) != (apart.row(m) == all.row(m)));
+            }
+        }
+    }
+}
+
+TEST_CASE("gpu linear products: tensors whose rows are no whole copies take the threads' variant") {
+    if (!multiplies()) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    const Problem p = strided_problem(POLYHEAD_F16);
+    const CompiledKernel compiled(p, {target, "", "gpu_linear_unaligned"});
+    REQUIRE(compiled.error() == "");
+    const KernelSubject products(variant_of(compiled, 0), 5, false, TestDevice::get().raw(), Home::device),
+        threads(variant_of(compiled, 1), 5, false, TestDevice::get().raw(), Home::device),
+        both(compiled.kernel(), 5, false, TestDevice::get().raw(), Home::device);
+    struct Case {
+        int64_t row_gap, out_gap, before, out_before;
+        const char *refusal;
+    };
+    for (const Case &c : {Case{4, 0, 0, 0, "address and strides of input to be multiples of 16 bytes"},
+                          Case{8, 0, 1, 0, "address and strides of input to be multiples of 16 bytes"},
+                          Case{8, 1, 0, 0, "address and strides of out to be multiples of 4 bytes"},
+                          Case{8, 2, 0, 1, "address and strides of out to be multiples of 4 bytes"}}) {
+        const auto call = [&c, &p] { return StridedCall(p, 5, c.row_gap, c.out_gap, not_a_number, c.before, c.out_before); };
+        StridedCall refused = call(), expected = call(), found = call();
+        const polyhead_status status = products.subject().run(refused.args());
+        CHECK(status.code == POLYHEAD_UNSUPPORTED);
+        CHECK(std::string(status.message).find(c.refusal) != std::string::npos);
+        REQUIRE(threads.subject().run(expected.args()).code == POLYHEAD_OK);
+        REQUIRE(both.subject().run(found.args()).code == POLYHEAD_OK);
+        CHECK(found.gaps_untouched());
+        for (int64_t m = 0; m < 5; m++) {
+            CHECK(found.row(m) == expected.row(m));
+        }
+    }
+}

@@ -66,6 +66,7 @@ class Race(unittest.TestCase):
             self.assertEqual([one["error"] for all_ in found[what].values() for one in all_], [""] * 3, what)
         self.assertEqual([len(seconds) for one in found["races"] for seconds in one["seconds"].values()], [3, 3, 3])
         self.assertIn("frame=group_tiles", text)
+        self.assertIn("Tiny shapes: the speeds say nothing.", text)
         self.assertIn("layouts: 3 kernels checked, 0 calls wrong.", text)
 
     def test_a_kernel_of_another_capability_is_no_fault(self):

@@ -87,7 +87,8 @@ std::string check_layouts(const polyhead::Kernel &kernel, const polyhead::Device
     const auto chosen = [&](int64_t row) { return causal ? row * 37 % (row + 1) : (row * 37 + 11) % call.keys; };
     const auto code = [](int64_t number, int64_t bit) { return bit >= code_bits ? 0.0f : (number >> bit & 1) ? 1.0f : -1.0f; };
     const auto mark = [&](int64_t key, int64_t column) {
-        return hot(key, column, p.head_dim_v) * static_cast<float>(1 + key / p.head_dim_v);
+        const int64_t round = 1 + key / p.head_dim_v;
+        return hot(key, column, p.head_dim_v) * static_cast<float>(round);
     };
     call.fill(&call.query, call.rows, p.head_dim, [&](int64_t row, int64_t column) { return large / 2 * code(chosen(row), column); });
     call.fill(&call.key, call.keys, p.head_dim, code);

@@ -42,7 +42,7 @@ class Script:
     def __init__(self, options):
         self.options = options
         self.small, self.kernels, self.prepared = options.small, [], {}
-        self.found = {"package": {}, "device": "", "layouts": {}, "answers": {}, "unsupported": {}, "races": [], "clocks": {}, "profiles": [], "seconds": {}}
+        self.found = {"small": options.small, "package": {}, "device": "", "layouts": {}, "answers": {}, "unsupported": {}, "races": [], "clocks": {}, "profiles": [], "seconds": {}}
         self.program = race_program.Program(os.path.join(HERE, options.program), options.device)
 
     # What each step does. A step returns the number of faults.

@@ -91,7 +91,8 @@ def lines(found, faults):
     if found["unsupported"]:
         text += ["not for this device: " + ", ".join(found["unsupported"])]
     if found["races"]:
-        text += ["", "## What was promised", ""] + lines_of_promises(found["races"]) + ["## Races", ""]
+        promised = ["Tiny shapes: the speeds say nothing.", ""] if found["small"] else lines_of_promises(found["races"])
+        text += ["", "## What was promised", ""] + promised + ["## Races", ""]
     for race in found["races"]:
         text += lines_of_race(race, package)
     for race in found["races"]:

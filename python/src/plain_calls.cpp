@@ -63,13 +63,13 @@ private:
         }
         try {
             const char *const names[] = {"query", "key", "value", "out"};
-            others[i].emplace(names[i], object, access);
-            others[i]->place(device);
+            Array &other = others[i].emplace(names[i], object, access);
+            other.place(device);
+            tensors[i] = other.tensor();
+            elements[i] = other.element();
         } catch (const std::exception &) { // who reads all arguments says what is wrong
             return false;
         }
-        tensors[i] = others[i]->tensor();
-        elements[i] = others[i]->element();
         return tensors[i].device != nullptr;
     }
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../contract/dtypes.h"
+#include "../problem.h"
 
 namespace polyhead::gen {
 
@@ -13,6 +14,10 @@ constexpr int warp_tiles_page = 16;       // rows of the smallest page: a chunk 
 inline int warp_tiles_copied_elements(int dtype) {
     return warp_tiles_copy / contract::dtype_bytes(dtype);
 }
+
+// Frame::few_blocks_of() for blocks of so many rows. Two small blocks of one multiprocessor take as long as a usual one, so they are faster
+// where each has its own. A causal call ends with its longest block: there small ones are faster as soon as some multiprocessor has none.
+int warp_tiles_few_blocks(const Problem &problem, int usual, int small);
 
 // Bytes of the queries of a block, and of the keys and the values of a chunk; chunks that there is room for.
 struct WarpTilesBytes {

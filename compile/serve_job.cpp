@@ -79,6 +79,7 @@ std::string read_job(const Json &j, ReadJob *read) {
     job.plan.target = j.at("target").get<std::string>();
     job.plan.min_seq_len_q = j.at("min_seq_len_q").get<int32_t>();
     job.plan.max_seq_len_q = j.at("max_seq_len_q").get<int32_t>();
+    job.plan.few_blocks_of = j.at("few_blocks_of").get<int32_t>();
     job.symbol = j.at("symbol").get<std::string>();
     job.object_path = j.at("object").get<std::string>();
     job.listings = j.at("listings").get<std::vector<std::string>>();

@@ -30,15 +30,17 @@ template <class Facts, class Each> void for_each_requirement(Facts &facts, const
 #undef POLYHEAD_EACH
 }
 
-// What a device must have: its compute capability times 10, exactly that or at least that. A library that does not know the bit finds no
-// device that is new enough.
+// What a device must have: its compute capability times 10, exactly that or at least that; and for which calls the variant is the better
+// one. A library that does not know what is added to the number finds no device that is new enough.
 struct CapabilityNeeded {
     int32_t number = 0; // 0: none
     bool exact = false;
+    int32_t few_blocks_of = 0; // queries of a block, of which the call has fewer blocks than the device has multiprocessors; 0: any call
     bool has(int32_t capability) const { return exact ? capability == number : capability >= number; }
 };
 inline CapabilityNeeded needed_capability(int32_t capability) noexcept {
-    return {capability & ~POLYHEAD_EXACT_CAPABILITY, (capability & POLYHEAD_EXACT_CAPABILITY) != 0};
+    return {capability % POLYHEAD_FEW_BLOCKS & ~POLYHEAD_EXACT_CAPABILITY, (capability & POLYHEAD_EXACT_CAPABILITY) != 0,
+            capability / POLYHEAD_FEW_BLOCKS};
 }
 
 inline void require(const Requirements &requirements, polyhead_variant *variant) noexcept {

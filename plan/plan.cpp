@@ -98,7 +98,7 @@ void add_plans(const Frame &frame, const Problem &p, const Target &target, const
     const int longest = given.frame.empty() ? frame.best_up_to(p, machine) : frame.max_seq_len_q();
     for (const GroupRange &range : group_ranges(p, frame, machine, given.tiling)) {
         plans->push_back({&frame, target.to_string(), default_tiling(frame, range.problem, machine, given.tiling), 0, longest, "",
-                          given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields, range.min, range.max});
+                          given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields, 0, range.min, range.max});
         *error = length_refusal(plans->back(), p);
         if (error->empty()) {
             *error = tiling_refusal(frame, p, plans->back().tiling, machine);
@@ -139,6 +139,22 @@ std::vector<VariantPlan> with_few_rows(const Problem &p, const Machine &machine,
     }
     plans.insert(plans.begin(), few);
     return plans;
+}
+
+// In front of each default variant whose blocks may be too few for a device, one with smaller blocks.
+std::vector<VariantPlan> with_few_blocks(const Problem &p, const Machine &machine, const std::vector<VariantPlan> &plans) {
+    std::vector<VariantPlan> all;
+    for (const VariantPlan &plan : plans) {
+        VariantPlan few = plan;
+        Tiling tiling;
+        few.few_blocks_of = plan.record.empty() ? plan.frame->few_blocks_of(p, plan.tiling, machine, &tiling) : 0;
+        if (few.few_blocks_of > 0) {
+            few.tiling = default_tiling(*few.frame, p, machine, tiling);
+            all.push_back(few);
+        }
+        all.push_back(plan);
+    }
+    return all;
 }
 
 // The frame's default variant with tiles (amx 1) or without it (0), put at a place of the plans unless the problem has no such variant.
@@ -208,7 +224,8 @@ std::vector<VariantPlan> plans_of_target(const Problem &p, const Target &target,
         if (finder) {
             here =
                 p.free_group_size != 0 ? here : finder->apply(p, machine, target_class(part), here); // records are for groups of one size
-            here = with_warp_products(p, machine, with_tiles(p, machine, with_few_rows(p, machine, here)));
+            here = with_few_blocks(p, machine, with_tiles(p, machine, with_few_rows(p, machine, here)));
+            here = with_warp_products(p, machine, here);
         }
         // Those for one capability alone come before those for all other devices, but behind those for few queries.
         const auto many =

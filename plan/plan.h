@@ -16,6 +16,7 @@ struct VariantPlan {
     int32_t min_seq_len_q = 0, max_seq_len_q = 0;
     std::string record;             // the tuning record that the tiling is from, if any
     std::string autoscheduler = {}; // one of Halide's and its parameters, "Adams2019 parallelism=2", instead of our schedule
+    int32_t few_blocks_of = 0;      // queries of a block: the better one where a device has more multiprocessors than the call such blocks
     int32_t min_group_size = 0, max_group_size = 0; // query heads of a key/value head that it is for, where they are free; max 0 = no limit
 
     // What a CPU must have for it: the features of the target, and what products beyond them need.

@@ -84,6 +84,9 @@ std::string needs_of(const Variant &variant) {
         if (variant.shared_bytes > 0) {
             text += " with " + std::to_string(variant.shared_bytes) + " bytes of shared memory";
         }
+        if (const int32_t queries = contract::needed_capability(variant.capability).few_blocks_of; queries > 0) {
+            text += ", for fewer blocks of " + std::to_string(queries) + " queries than it has multiprocessors";
+        }
         text += names[0] ? std::string(", and ") + names : "";
     }
     return text;

@@ -17,11 +17,11 @@ const char *const target = "host-cuda-cuda_capability_90a";
 
 // What explain() says of a call on the device that the driver is now; the answer of the kernel is checked, if it runs there. lacking: how
 // many variants tests leave out because the device lacks what they need.
-std::string explained(const Kernel &kernel, const Problem &problem, size_t *lacking) {
+std::string explained(const Kernel &kernel, const Problem &problem, size_t *lacking, int64_t batch = 1) {
     Device device;
     REQUIRE(Device::open(Api::cuda, 0, &device).ok());
     *lacking = forced_variants(kernel, Api::cuda).size() - forced_variants(kernel, Api::cuda, &device).size();
-    const Shape shape = plain_shape(problem, 1, 17, 33, 7);
+    const Shape shape = plain_shape(problem, batch, 17, 33, 7);
     if (kernel.supported(&device)) {
         const KernelSubject subject(kernel, 7, false, device.raw());
         double worst = 0;
@@ -56,14 +56,20 @@ TEST_CASE("gpu capabilities: of one target wgmma on 9.0, mma.sync from 8.0 on") 
         const Restarted restarted("POLYHEAD_CUDA_DRIVER_CAPABILITY", std::to_string(capability).c_str());
         const std::string text = explained(all.kernel(), problem, &lacking);
         INFO(capability << "\n" << text);
-        CHECK(lacking == (capability == 90 ? 0 : 1));
+        CHECK(lacking == (capability == 90 ? 0 : 2));
         CHECK(runs(text, capability == 90 ? "frame=group_tiles" : "frame=warp_tiles"));
+        CHECK(runs(text, capability == 90 ? "row_groups=4" : "thread_rows=1"));
         CHECK(says(text, "needs compute capability 9.0 and no other\n") == (capability != 90));
     }
-    const Restarted of_90("POLYHEAD_CUDA_DRIVER_CAPABILITY", "90"), little("POLYHEAD_CUDA_DRIVER_SHARED", "60000");
+    const Restarted of_90("POLYHEAD_CUDA_DRIVER_CAPABILITY", "90");
+    const std::string many = explained(all.kernel(), problem, &lacking, 2); // as many blocks as multiprocessors
+    INFO(many);
+    CHECK((runs(many, "frame=group_tiles") && runs(many, "row_groups=8")));
+    CHECK(says(many, "is for fewer than 4 blocks of 64 queries, as many as the device has multiprocessors, found 4\n"));
+    const Restarted little("POLYHEAD_CUDA_DRIVER_SHARED", "60000");
     const std::string text = explained(all.kernel(), problem, &lacking);
     INFO(text);
-    CHECK(lacking == 1);
+    CHECK(lacking == 2);
     CHECK(runs(text, "frame=warp_tiles"));
     CHECK(says(text, "needs 81920 bytes of shared memory, of which a block has 60000\n"));
     const Kernel table(all.kernel());

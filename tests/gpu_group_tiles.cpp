@@ -7,6 +7,11 @@
 using namespace polyhead;
 using namespace polyhead::test;
 
+TEST_CASE("gpu group tiles: tiles of 64 and of 128 rows give a row the same bits") {
+    required_device();
+    check_tiles_agree("host-cuda-cuda_capability_90a", {"frame=group_tiles", "frame=group_tiles row_groups=4"});
+}
+
 TEST_CASE("gpu group tiles: features over lengths around the borders of tiles") {
     required_device();
     sweep_warps("gpu group tiles", "host-cuda-cuda_capability_90a", "group_tiles",

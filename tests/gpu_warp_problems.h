@@ -3,6 +3,7 @@
 #define POLYHEAD_TESTS_GPU_WARP_PROBLEMS_H
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,29 @@ inline std::vector<Shape> shapes_of(const Problem &p, uint64_t seed) {
 inline std::string file_name(std::string words) {
     std::replace(words.begin(), words.end(), ' ', '_');
     return words;
+}
+
+// A row has the same bits in a tile of any height.
+inline void check_tiles_agree(const char *target, const std::vector<std::string> &tilings) {
+    Problem p = sdpa_problem(2, 64);
+    p.dtype = POLYHEAD_F16;
+    p.causal = POLYHEAD_BOTTOM_RIGHT; // which chunks are whole depends on the tile
+    p.kv_lengths = 1;
+    Shape shape = plain_shape(p, 1, 150, 200, 7);
+    shape.lengths = {133};
+    shape.values = Values::peaked;
+    std::vector<float> first;
+    for (const std::string &tiling : tilings) {
+        const CompiledKernel compiled(p, {target, tiling, "gpu_rows"});
+        REQUIRE(compiled.error() == "");
+        const KernelSubject subject(forced_variants(compiled.kernel(), TestDevice::get()).at(0), 1, false, TestDevice::get().raw());
+        Inputs inputs(p, shape);
+        INFO(tiling);
+        REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
+        const std::vector<float> out = inputs.out();
+        first = first.empty() ? out : first;
+        CHECK(std::memcmp(out.data(), first.data(), out.size() * sizeof(float)) == 0);
+    }
 }
 
 // Kernels of a frame with one of these tilings, compiled for the target, on the device of the test.

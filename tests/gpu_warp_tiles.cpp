@@ -13,30 +13,10 @@ const char *const target = "host-cuda-cuda_capability_80";
 } // namespace
 
 TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits") {
-    const TestDevice *const device = required_cuda();
-    if (!device) {
+    if (!required_cuda()) {
         return;
     }
-    Problem p = sdpa_problem(2, 64);
-    p.dtype = POLYHEAD_F16;
-    p.causal = POLYHEAD_BOTTOM_RIGHT; // which chunks are whole depends on the tile
-    p.kv_lengths = 1;
-    Shape shape = plain_shape(p, 1, 150, 200, 7);
-    shape.lengths = {133};
-    shape.values = Values::peaked;
-    std::vector<float> first;
-    for (const std::string knob : {"", " thread_rows=1", " row_groups=2"}) {
-        const std::string tiling = "frame=warp_tiles" + knob;
-        const CompiledKernel compiled(p, {target, tiling, "gpu_warp_rows_" + std::to_string(knob.size())});
-        REQUIRE(compiled.error() == "");
-        const KernelSubject subject(forced_variants(compiled.kernel(), *device).at(0), 1, false, device->raw());
-        Inputs inputs(p, shape);
-        INFO(tiling);
-        REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
-        const std::vector<float> out = inputs.out();
-        first = first.empty() ? out : first;
-        CHECK(std::memcmp(out.data(), first.data(), out.size() * sizeof(float)) == 0);
-    }
+    check_tiles_agree(target, {"frame=warp_tiles", "frame=warp_tiles thread_rows=1", "frame=warp_tiles row_groups=2"});
 }
 
 // Halide forgets the count of a loop where a stage in it chooses by a value, as softcap does.

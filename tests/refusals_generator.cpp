@@ -242,7 +242,7 @@ TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multipl
         std::string error;
         int count = 0;
         for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
-            count += std::string(plan.frame->name()) == "warp_tiles";
+            count += std::string(plan.frame->name()) == "warp_tiles" && plan.few_blocks_of == 0;
         }
         return count;
     };
@@ -368,16 +368,20 @@ TEST_CASE("generator: a target with a capability that alone has products of four
     const auto targets = [&](const std::string &capabilities, const char *tiling) {
         std::string text;
         for (const gen::VariantPlan &plan : gen::plan_variants(p, {"x86-64-linux-cuda" + capabilities}, tiling, &error)) {
-            text += std::string(plan.frame->name()) + plan.target.substr(plan.target.rfind('_')) + " ";
+            text += std::string(plan.frame->name()) + plan.target.substr(plan.target.rfind('_'));
+            text += plan.few_blocks_of > 0 ? "/" + std::to_string(plan.few_blocks_of) + " " : " ";
         }
         return text;
     };
-    const std::string only = "-cuda_capability_90a", with_80 = "split_rows_80 group_tiles_90a warp_tiles_80 thread_rows_80 thread_rows_80 ";
+    const std::string only = "-cuda_capability_90a",
+                      with_80 =
+                          "split_rows_80 group_tiles_90a/64 group_tiles_90a warp_tiles_80/64 warp_tiles_80 thread_rows_80 thread_rows_80 ";
     CHECK(targets(only, "") == with_80);
     CHECK(targets("-cuda_capability_80" + only, "") == with_80);
-    CHECK(targets("-cuda_capability_86" + only, "") == "split_rows_86 group_tiles_90a warp_tiles_86 thread_rows_86 thread_rows_86 ");
-    CHECK(targets("-cuda_capability_75" + only, "") == "split_rows_75 group_tiles_90a thread_rows_75 thread_rows_75 ");
-    CHECK(targets("-cuda_capability_80", "") == "split_rows_80 warp_tiles_80 thread_rows_80 thread_rows_80 ");
+    CHECK(targets("-cuda_capability_86" + only, "") ==
+          "split_rows_86 group_tiles_90a/64 group_tiles_90a warp_tiles_86/64 warp_tiles_86 thread_rows_86 thread_rows_86 ");
+    CHECK(targets("-cuda_capability_75" + only, "") == "split_rows_75 group_tiles_90a/64 group_tiles_90a thread_rows_75 thread_rows_75 ");
+    CHECK(targets("-cuda_capability_80", "") == "split_rows_80 warp_tiles_80/64 warp_tiles_80 thread_rows_80 thread_rows_80 ");
     CHECK(targets(only, "frame=group_tiles") == "group_tiles_90a ");
     CHECK(targets(only, "frame=warp_tiles") == "warp_tiles_80 ");
     check_sentence(targets("-cuda_capability_80", "frame=group_tiles") + error, {"no frame 'group_tiles' serves"});
@@ -389,6 +393,8 @@ TEST_CASE("generator: a target with a capability that alone has products of four
     check_sentence(refused("frame=group_tiles thread_rows=2"), {"thread_rows 1", "found 2"});
     check_sentence(refused("frame=group_tiles kv_chunks=1"), {"kv_chunks 2", "1"});
     check_sentence(refused("frame=group_tiles row_groups=16 kv_tile=240"), {"212 registers", "at most 200"});
+    p.causal = POLYHEAD_TOP_LEFT; // some blocks are short
+    CHECK(targets("-cuda_capability_80", "") == "split_rows_80 warp_tiles_80/128 warp_tiles_80 thread_rows_80 thread_rows_80 ");
     p.rope = POLYHEAD_ROPE_HALF_SPLIT;
     CHECK(targets(only, "") == targets("-cuda_capability_80", ""));
 }

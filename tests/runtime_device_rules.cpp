@@ -225,6 +225,33 @@ TEST_CASE("device rules: shared memory", "[runtime]") {
                                          "memory, of which a block has 32767");
 }
 
+TEST_CASE("device rules: few blocks", "[runtime]") {
+    ThreeVariants call;
+    call.variants[0].capability = 80 + 2 * POLYHEAD_FEW_BLOCKS;
+    const int blocks = static_cast<int>(B * H * ((T_q + 1) / 2));
+    for (const int multiprocessors : {0, blocks, blocks + 1}) { // 0: the driver does not tell
+        call.device.multiprocessors = multiprocessors;
+        const std::string text = call.explain();
+        INFO(text);
+        CHECK((text.find("runs newest:") != std::string::npos) == (multiprocessors > blocks));
+        const std::string too_many = "not newest: is for fewer than " + std::to_string(multiprocessors) +
+                                     " blocks of 2 queries, as many as the device has multiprocessors, found " + std::to_string(blocks) +
+                                     "\n";
+        CHECK((text.find(too_many) != std::string::npos) == (multiprocessors <= blocks));
+        CHECK(call.run_only(0).code == POLYHEAD_OK); // there is no better one
+    }
+    call.device.multiprocessors = blocks + 1;
+    call.device.capability = 75;
+    CHECK(call.explain().find("not newest: needs compute capability 8.0\n") != std::string::npos);
+    call.variants[0].capability += POLYHEAD_EXACT_CAPABILITY;
+    CHECK(call.explain().find("not newest: needs compute capability 8.0 and no other\n") != std::string::npos);
+    const Kernel kernel(call.kernel);
+    const Kernel *set[] = {&kernel};
+    CHECK(explain(set, 1, call.kernel.problem)
+              .find("newest: needs a device, cuda 8.0 and no other, for fewer blocks of 2 queries than it has multiprocessors\n") !=
+          std::string::npos);
+}
+
 TEST_CASE("device rules: alignment", "[runtime]") {
     ThreeVariants call;
     SECTION("on the device") {

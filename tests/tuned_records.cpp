@@ -269,9 +269,11 @@ TEST_CASE("of a target with a part for one capability alone each part takes its 
         return text;
     };
     const std::string groups = of("group_tiles", "kv_tile=64"), warps = of("warp_tiles", "kv_tile=32");
-    CHECK(plans_with({groups}) == "split_rows_80 group_tiles_90a:record group_tiles_90a warp_tiles_80 thread_rows_80 thread_rows_80 ");
+    CHECK(
+        plans_with({groups}) ==
+        "split_rows_80 group_tiles_90a:record group_tiles_90a group_tiles_90a warp_tiles_80 warp_tiles_80 thread_rows_80 thread_rows_80 ");
     // Tensors whose rows do not begin at multiples of 16 bytes take thread rows, whatever was recorded.
-    CHECK(plans_with({warps}) == "split_rows_80 group_tiles_90a warp_tiles_80:record thread_rows_80 thread_rows_80 ");
+    CHECK(plans_with({warps}) == "split_rows_80 group_tiles_90a group_tiles_90a warp_tiles_80:record thread_rows_80 thread_rows_80 ");
 }
 
 TEST_CASE("a record made where tiles have another size by default keeps its tiles to itself") {

@@ -76,6 +76,7 @@ Json content_of(const CompileJob &job) {
             {"tiling", job.plan.tiling.to_string()},
             {"min_seq_len_q", job.plan.min_seq_len_q},
             {"max_seq_len_q", job.plan.max_seq_len_q},
+            {"few_blocks_of", job.plan.few_blocks_of},
             {"symbol", job.symbol},
             {"source_file", job.source.file},
             {"source_text", job.source.text},

@@ -21,8 +21,10 @@ using polyhead::tools::Request;
 std::string list_tilings(const Request &request) {
     std::string error;
     for (const polyhead::gen::VariantPlan &plan : plan_request(request, &error)) {
-        std::printf("%s %s %d:%d %s%s%s\n", plan.frame->name(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
-                    plan.tiling.to_string().c_str(), plan.record.empty() ? "" : ", from ", plan.record.c_str());
+        const std::string few =
+            plan.few_blocks_of > 0 ? ", for few blocks of " + std::to_string(plan.few_blocks_of) + " queries" : std::string();
+        std::printf("%s %s %d:%d %s%s%s%s\n", plan.frame->name(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
+                    plan.tiling.to_string().c_str(), few.c_str(), plan.record.empty() ? "" : ", from ", plan.record.c_str());
     }
     return error;
 }

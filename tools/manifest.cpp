@@ -305,6 +305,9 @@ OrderedJson variant_json(const LibraryVariant &v) {
     if (capability.exact) {
         j["capability_exact"] = true;
     }
+    if (capability.few_blocks_of > 0) {
+        j["few_blocks_of"] = capability.few_blocks_of;
+    }
     contract::for_each_requirement(v.compiled, [&](const char *name, auto value) {
         if (value > 0 && !j.contains(name)) {
             j[name] = value;

@@ -73,8 +73,10 @@ OrderedJson variants_json(const Request &request, const std::string &target, std
     one.targets = {target};
     OrderedJson variants = OrderedJson::array();
     for (const gen::VariantPlan &plan : plan_request(one, error)) {
-        // A tuner measures on this machine, which may lack what only some processors of the target have.
-        if (!gen::this_cpu_has(plan.cpu_features(one.problem) & ~gen::cpu_features_of(gen::parsed_target(plan.target)))) {
+        // A tuner measures on this machine, which may lack what only some processors of the target have. It measures calls that fill a
+        // device.
+        if (plan.few_blocks_of > 0 ||
+            !gen::this_cpu_has(plan.cpu_features(one.problem) & ~gen::cpu_features_of(gen::parsed_target(plan.target)))) {
             continue;
         }
         variants.push_back({{"frame", plan.frame->name()},

@@ -41,6 +41,7 @@ std::string variant_symbol(const std::string &kernel, const polyhead_problem &pr
         hash.add(plan.tiling.to_string());
         hash.add(plan.min_seq_len_q);
         hash.add(plan.max_seq_len_q);
+        hash.add(plan.few_blocks_of);
         hash.add(plan.min_group_size);
         hash.add(plan.max_group_size);
     }

@@ -44,6 +44,10 @@ public:
     // Largest row count of an extra variant with a small tile; 0: no such variant.
     virtual int few_rows(const Machine &) const { return 0; }
 
+    // An extra variant with smaller blocks and the same results, whose knobs it fills, is faster in calls with fewer blocks of so many
+    // queries than the device has multiprocessors. 0: no such variant.
+    virtual int few_blocks_of(const Problem &, const Tiling &, const Machine &, Tiling *) const { return 0; }
+
     // Does a batch row of a layer have so few queries that the linear layers take those of all batch rows together?
     virtual bool joins_rows() const { return false; }
 

@@ -34,6 +34,12 @@ public:
         fill(t->load_width, warp_tiles_copied_elements(p.dtype));
     }
 
+    int few_blocks_of(const Problem &p, const Tiling &usual, const Machine &machine, Tiling *few) const override {
+        const Product &product = *machine.group_product(p.dtype);
+        few->row_groups = product.holders() / machine.warp();
+        return warp_tiles_few_blocks(p, usual.row_groups / few->row_groups * product.m, product.m);
+    }
+
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const Product &product = *machine.group_product(p.dtype);
         const int group = product.holders() / machine.warp();

@@ -52,6 +52,12 @@ public:
         fill(t->kv_chunks, machine.blocks_at_once(two) * t->row_groups >= enough_warps ? 2 : 1);
     }
 
+    int few_blocks_of(const Problem &p, const Tiling &usual, const Machine &machine, Tiling *few) const override {
+        few->thread_rows = 1; // as many warps
+        const int rows = usual.row_groups * product_for(p, machine)->m;
+        return warp_tiles_few_blocks(p, rows * usual.thread_rows, rows);
+    }
+
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const Product &product = *product_for(p, machine);
         const int64_t sums = int64_t(t.thread_rows) * (t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane();
@@ -68,6 +74,10 @@ private:
 };
 
 } // namespace
+
+int warp_tiles_few_blocks(const Problem &p, int usual, int small) {
+    return small >= usual || !contract::by_heads(p) ? 0 : p.causal != POLYHEAD_NOT_CAUSAL ? usual : small;
+}
 
 WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes) {
     const auto of_row = [=](int columns) {

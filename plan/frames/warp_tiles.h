@@ -7,6 +7,7 @@
 #include "../../contract/dtypes.h"
 #include "../../machines/machine.h"
 #include "../tiling.h"
+#include "../problem.h"
 
 namespace polyhead::gen {
 
@@ -18,6 +19,10 @@ constexpr int warp_tiles_page = 16;       // rows of the smallest page: a chunk 
 inline int warp_tiles_copied_elements(int dtype) {
     return warp_tiles_copy / contract::dtype_bytes(dtype);
 }
+
+// Frame::few_blocks_of() for blocks of so many rows. Two small blocks of one multiprocessor take as long as a usual one, so they are faster
+// where each has its own. A causal call ends with its longest block: there small ones are faster as soon as some multiprocessor has none.
+int warp_tiles_few_blocks(const Problem &problem, int usual, int small);
 
 // What multiplies the elements of a problem, or null.
 inline const Product *product_for(const Problem &problem, const Machine &machine) {

@@ -40,6 +40,7 @@ struct polyhead_device {
     const int generation = polyhead::runtime::fork_generation(); // of the process that opened it
     int32_t api = POLYHEAD_CPU;
     int32_t capability = 0;          // CUDA: compute capability times 10
+    int32_t multiprocessors = 0;     // CUDA; 0: the driver does not tell
     int64_t shared_bytes = 0;        // shared memory of a block, at most; 0: the driver does not tell
     int64_t most_blocks = INT32_MAX; // of one launch, in the second and third dimension of its grid
     char name[160] = "";

@@ -76,6 +76,27 @@ bool capable(const polyhead_variant &variant, const polyhead_device *device) noe
     return has_capability(variant, device) && has_shared_memory(variant, device);
 }
 
+// Blocks of so many queries of a head.
+int64_t blocks_of(const CallShape &shape, int64_t queries) noexcept {
+    int64_t blocks = 0;
+    const int64_t of_head = shape.seq_len_q / queries + (shape.seq_len_q % queries != 0 ? 1 : 0);
+    const bool too_many = __builtin_mul_overflow(shape.batch, shape.num_heads, &blocks) || __builtin_mul_overflow(blocks, of_head, &blocks);
+    return too_many ? INT64_MAX : blocks;
+}
+
+bool has_few_blocks(const polyhead_variant &variant, const polyhead_device *device, const CallShape &shape) noexcept {
+    const int32_t queries = contract::needed_capability(variant.capability).few_blocks_of;
+    return queries == 0 || (device && blocks_of(shape, queries) < device->multiprocessors);
+}
+
+void say_few_blocks(const polyhead_variant &variant, const polyhead_device *device, const CallShape &shape, Text *text) noexcept {
+    const int32_t queries = contract::needed_capability(variant.capability).few_blocks_of;
+    if (device && !has_few_blocks(variant, device, shape)) {
+        text->append("is for fewer than %d blocks of %d queries, as many as the device has multiprocessors, found %lld",
+                     device->multiprocessors, queries, static_cast<long long>(blocks_of(shape, queries)));
+    }
+}
+
 // What address and outer strides of a tensor must be multiples of, in bytes: a load takes as many elements of every tensor.
 int64_t alignment_of(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
     const int64_t elements = std::max(1, variant.alignment / dtype_bytes(kernel.problem.dtype));
@@ -177,6 +198,7 @@ bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const 
               Text *why_not) noexcept {
     if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_shape(kernel, variant, shape) &&
         !first_unaligned(kernel, variant, args).tensor) {
+        why_not ? say_few_blocks(variant, args.device, shape, why_not) : void();
         return true;
     }
     if (why_not) {
@@ -187,13 +209,20 @@ bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const 
 
 const polyhead_variant *select_variant(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape,
                                        polyhead_status *status) noexcept {
+    const polyhead_variant *found = nullptr;
     bool too_little = false; // a variant of the device's API needs a device that has more
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         const polyhead_variant &variant = kernel.variants[i];
         if (eligible(kernel, variant, args, shape, nullptr)) {
-            return &variant;
+            if (has_few_blocks(variant, args.device, shape)) {
+                return &variant;
+            }
+            found = found ? found : &variant; // unless there is a better one
         }
         too_little = too_little || (variant.api == api_of(args.device) && !capable(variant, args.device));
+    }
+    if (found) {
+        return found;
     }
     if (!args.device && cpu_feature_limit().refusal) {
         *status = failure(POLYHEAD_UNSUPPORTED, "%s", cpu_feature_limit().refusal);

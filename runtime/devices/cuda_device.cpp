@@ -335,12 +335,13 @@ bool check_index(const Driver &functions, int index, polyhead_status *status) no
 }
 
 void describe(const Driver &functions, int ordinal, Device *device) noexcept {
-    constexpr int grid_y = 6, grid_z = 7, shared_memory = 8, capability_major = 75, capability_minor = 76,
+    constexpr int grid_y = 6, grid_z = 7, shared_memory = 8, multiprocessors = 16, capability_major = 75, capability_minor = 76,
                   shared_on_request = 97; // CUdevice_attribute
     int major = 0, minor = 0;
     functions.device_attribute(&major, capability_major, ordinal);
     functions.device_attribute(&minor, capability_minor, ordinal);
     device->capability = 10 * major + minor;
+    functions.device_attribute(&device->multiprocessors, multiprocessors, ordinal);
     int shared_bytes = 0;
     if (functions.device_attribute(&shared_bytes, shared_on_request, ordinal) != 0 || shared_bytes == 0) {
         functions.device_attribute(&shared_bytes, shared_memory, ordinal);

@@ -106,6 +106,9 @@ typedef struct polyhead_scratch {
 
 /* Added to polyhead_variant.capability: no device of another capability runs the code. */
 #define POLYHEAD_EXACT_CAPABILITY 0x10000
+/* Added to it once for each query of a block of threads: where a call has fewer blocks of so many queries than the device has
+ * multiprocessors, this variant is the better one, otherwise one behind it. */
+#define POLYHEAD_FEW_BLOCKS 0x100000
 
 /* One compiled function and its facts. */
 typedef struct polyhead_variant {
@@ -116,7 +119,8 @@ typedef struct polyhead_variant {
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0. Newer devices run
-                                             the code, too, but not with POLYHEAD_EXACT_CAPABILITY added */
+                                             the code, too, but not with POLYHEAD_EXACT_CAPABILITY added;
+                                             POLYHEAD_FEW_BLOCKS may be added */
     int32_t shared_bytes;                 /* shared memory of a block on the device, at most; 0 on a CPU */
     int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes, for tensors
                                              of another dtype than the problem's of as many elements; 0 = any */

@@ -181,8 +181,8 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
 }
 
 // For a GPU whose warps multiply elements as they are stored: a variant with such products in front of the frame's others, which take the
-// tensors whose rows it does not. Of a linear layer another one has blocks of few rows, which read less shared memory and more of the
-// weight.
+// tensors whose rows it does not. A linear layer, and a layer with a cache, whose new keys are as few as its queries, have another one with
+// blocks of few rows.
 std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
     const auto by_products = [](const VariantPlan &plan) { return plan.tiling.warp_products != 0; };
     const Product *product = machine.warp_product(p.dtype);
@@ -202,11 +202,12 @@ std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &mac
     few.linear_columns = 8;
     few.linear_panels = 4;
     few.linear_block = product->m;
+    const bool few_rows = !contract::attends(p) || p.cache != 0;
     std::vector<VariantPlan> products;
-    if (!contract::attends(p) && p.seq_len_q <= product->m) {
+    if (few_rows && p.seq_len_q <= product->m) {
         products.push_back(planned(few, product->m));
     }
-    if (contract::attends(p) || p.seq_len_q == 0 || p.seq_len_q > product->m) {
+    if (!few_rows || p.seq_len_q == 0 || p.seq_len_q > product->m) {
         products.push_back(planned({}, 0));
     }
     if (tiling_refusal(*products[0].frame, p, products[0].tiling, machine).empty()) {

@@ -194,19 +194,37 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
 }
 
 // For a GPU whose warps multiply elements as they are stored: a variant with such products in front of the frame's others, which take the
-// tensors whose rows it does not.
+// tensors whose rows it does not. A linear layer, and a layer with a cache, whose new keys are as few as its queries, have another one with
+// blocks of few rows.
 std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
     const auto by_products = [](const VariantPlan &plan) { return plan.tiling.warp_products != 0; };
-    if (!contract::projects(p) || !machine.warp_product(p.dtype) || plans.empty() || std::any_of(plans.begin(), plans.end(), by_products)) {
+    const Product *product = machine.warp_product(p.dtype);
+    if (!contract::projects(p) || !product || plans.empty() || std::any_of(plans.begin(), plans.end(), by_products)) {
         return plans;
     }
-    Tiling tiling;
-    tiling.warp_products = 1;
-    VariantPlan products = plans.front();
-    products.tiling = default_tiling(*products.frame, p, machine, tiling);
-    products.record.clear();
-    if (tiling_refusal(*products.frame, p, products.tiling, machine).empty()) {
-        plans.insert(plans.begin(), products);
+    const auto planned = [&](Tiling tiling, int longest) {
+        VariantPlan plan = plans.back();
+        tiling.warp_products = 1;
+        plan.tiling = default_tiling(*plan.frame, p, machine, tiling);
+        plan.max_seq_len_q = longest;
+        plan.record.clear();
+        return plan;
+    };
+    Tiling few;
+    few.linear_rows = 2;
+    few.linear_columns = 8;
+    few.linear_panels = 4;
+    few.linear_block = product->m;
+    const bool few_rows = !contract::attends(p) || p.cache != 0;
+    std::vector<VariantPlan> products;
+    if (few_rows && p.seq_len_q <= product->m) {
+        products.push_back(planned(few, product->m));
+    }
+    if (!few_rows || p.seq_len_q == 0 || p.seq_len_q > product->m) {
+        products.push_back(planned({}, 0));
+    }
+    if (tiling_refusal(*products[0].frame, p, products[0].tiling, machine).empty()) {
+        plans.insert(plans.begin(), products.begin(), products.end());
     }
     return plans;
 }

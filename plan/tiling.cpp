@@ -78,12 +78,15 @@ std::optional<WarpBlocking> warp_blocking(const Tiling &t, int dtype, const Mach
     }
     // A lane has of each matrix of sums 2 rows and 2 columns.
     const int row_tiles = std::max(1, t.linear_rows / 2), column_tiles = std::max(1, t.linear_columns / 2);
+    const bool few_rows = t.linear_block <= product->m; // such a block waits for its weight: more of it is under way
     return WarpBlocking{product,
                         machine.warp(),
                         row_tiles,
                         column_tiles,
                         t.linear_block / (row_tiles * product->m),
-                        t.linear_panels * POLYHEAD_WEIGHT_PANEL / (column_tiles * product->n)};
+                        t.linear_panels * POLYHEAD_WEIGHT_PANEL / (column_tiles * product->n),
+                        few_rows ? 64 : 32,
+                        few_rows ? 4 : 3};
 }
 
 } // namespace polyhead::gen

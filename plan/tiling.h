@@ -57,8 +57,7 @@ struct WarpBlocking {
     int lanes;                   // of a warp
     int row_tiles, column_tiles; // of a warp
     int row_warps, column_warps; // of a block
-    int depth = 32;              // inputs of a chunk
-    int chunks = 3;              // in shared memory: two are under way while one is multiplied
+    int depth, chunks;           // inputs of a chunk; chunks in shared memory: all but one are under way
 
     int rows() const { return row_warps * row_tiles * product->m; }
     int columns() const { return column_warps * column_tiles * product->n; }

@@ -33,13 +33,14 @@ Problem layer(int number, Random &random) {
     return p;
 }
 
-// The variants of CUDA: the first one's warps multiply, the second one has threads that do.
-polyhead_kernel variant_of(const CompiledKernel &compiled, size_t number) {
-    const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), Api::cuda);
-    REQUIRE(forced.size() == 2);
-    CHECK(forced[0].variants[0].alignment == 16);
-    CHECK(forced[1].variants[0].alignment <= 1);
-    return forced[number];
+// The variants of CUDA: warps multiply in all but the last one, where threads do.
+std::vector<polyhead_kernel> variants_of(const CompiledKernel &compiled, size_t count) {
+    std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), Api::cuda);
+    REQUIRE(forced.size() == count);
+    for (size_t i = 0; i < count; i++) {
+        CHECK((forced[i].variants[0].alignment == 16) == (i + 1 < count));
+    }
+    return forced;
 }
 
 // Rows of numbers with gaps between them, and rows of out likewise.
@@ -135,6 +136,16 @@ Problem attention_layer(int number, Random &random) {
     return p;
 }
 
+Shape layer_shape(const Problem &p, int64_t queries, int64_t keys, uint64_t seed, Random &random) {
+    Shape shape = plain_shape(p, 1 + random.below(2), queries, p.cross != 0 || p.cache != 0 ? keys : queries, seed);
+    for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
+        shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
+    }
+    shape.poison = random.chance(50) && p.cache == 0;
+    shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
+    return shape;
+}
+
 Problem strided_problem(int32_t dtype) {
     Problem p = linear_problem(72, 36);
     p.dtype = dtype;
@@ -156,13 +167,17 @@ TEST_CASE("gpu linear products: rows, inputs and columns around the borders of t
         INFO(line);
         const CompiledKernel compiled(p, {target, "", "gpu_linear_products_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
-        const KernelSubject subject(variant_of(compiled, 0), seed, false, TestDevice::get().raw());
+        const std::vector<polyhead_kernel> forced = variants_of(compiled, 3);
         double worst = 0;
-        const std::vector<int64_t> rows = {1, 15, 16, 17, 129};
-        for (const int64_t count : rows) {
-            CHECK(check_answer(subject.subject(), plain_shape(p, 1, count, 0, seed), &worst, 3e7) == "");
+        int shapes = 0;
+        for (size_t i = 0; i < 2; i++) { // of few rows, and of any number
+            const KernelSubject subject(forced[i], seed, false, TestDevice::get().raw());
+            for (const int64_t rows : i == 0 ? std::vector<int64_t>{0, 1, 15, 16} : std::vector<int64_t>{1, 17, 129}) {
+                CHECK(check_answer(subject.subject(), plain_shape(p, 1, rows, 0, seed), &worst, 3e7) == "");
+                shapes++;
+            }
         }
-        print_swept("gpu linear products", number, static_cast<int>(rows.size()), worst, line);
+        print_swept("gpu linear products", number, shapes, worst, line);
     });
 }
 
@@ -179,19 +194,22 @@ TEST_CASE("gpu linear products: layers of attention") {
             INFO(line);
             const CompiledKernel compiled(p, {target, "", "gpu_layer_products_" + std::to_string(number)});
             REQUIRE(compiled.error() == "");
-            const KernelSubject subject(variant_of(compiled, 0), seed, false, TestDevice::get().raw());
+            const std::vector<polyhead_kernel> forced = variants_of(compiled, p.cache != 0 ? 3 : 2); // of few queries, of any, threads
             double worst = 0;
-            const std::vector<std::pair<int64_t, int64_t>> lengths = {{1, 1}, {17, 33}, {70, 129}};
-            for (const auto &[queries, keys] : lengths) {
-                Shape shape = plain_shape(p, 1 + random.below(2), queries, p.cross != 0 || p.cache != 0 ? keys : queries, seed);
-                for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
-                    shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
+            int shapes = 0;
+            for (size_t i = 0; i + 1 < forced.size(); i++) {
+                const KernelSubject subject(forced[i], seed, false, TestDevice::get().raw(), number % 2 == 0 ? Home::host : Home::device);
+                for (const auto &[queries, keys] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {17, 33}, {70, 129}, {9, 40}}) {
+                    if (serves(forced[i], queries)) {
+                        CHECK(check_answer(subject.subject(), layer_shape(p, queries, keys, seed, random), &worst, 3e7) == "");
+                        shapes++;
+                    }
                 }
-                shape.poison = random.chance(50) && p.cache == 0;
-                shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
-                CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
+                if (const Shape same = same_bits_shape(p, seed); test_all() && serves(forced[i], same.seq_len_q)) {
+                    CHECK(check_same_bits(subject.subject(), same) == "");
+                }
             }
-            print_swept("gpu layer products", number, static_cast<int>(lengths.size()), worst, line);
+            print_swept("gpu layer products", number, shapes, worst, line);
         });
 }
 
@@ -205,9 +223,11 @@ TEST_CASE("gpu linear products: a row has the same bits in any call, beside any 
         const Problem p = strided_problem(dtype);
         const CompiledKernel compiled(p, {target, "", "gpu_linear_bits_" + std::to_string(dtype)});
         REQUIRE(compiled.error() == "");
-        const KernelSubject subject(variant_of(compiled, 0), 5, false, TestDevice::get().raw(), Home::device);
+        const std::vector<polyhead_kernel> forced = variants_of(compiled, 3);
+        const KernelSubject of_any_rows(forced[1], 5, false, TestDevice::get().raw(), Home::device),
+            subject(compiled.kernel(), 5, false, TestDevice::get().raw(), Home::device); // which has another variant for few rows
         StridedCall all(p, rows, 0, 0);
-        const polyhead_status status = subject.subject().run(all.args());
+        const polyhead_status status = of_any_rows.subject().run(all.args());
         INFO(status.message);
         REQUIRE(status.code == POLYHEAD_OK);
         for (const auto &[first, count] : {std::pair<int64_t, int64_t>{0, 1}, {3, 15}, {64, 16}, {17, 17}, {0, 128}}) {
@@ -240,8 +260,9 @@ TEST_CASE("gpu linear products: tensors whose rows are no whole copies take the 
     const Problem p = strided_problem(POLYHEAD_F16);
     const CompiledKernel compiled(p, {target, "", "gpu_linear_unaligned"});
     REQUIRE(compiled.error() == "");
-    const KernelSubject products(variant_of(compiled, 0), 5, false, TestDevice::get().raw(), Home::device),
-        threads(variant_of(compiled, 1), 5, false, TestDevice::get().raw(), Home::device),
+    const std::vector<polyhead_kernel> forced = variants_of(compiled, 3);
+    const KernelSubject products(forced[0], 5, false, TestDevice::get().raw(), Home::device),
+        threads(forced[2], 5, false, TestDevice::get().raw(), Home::device),
         both(compiled.kernel(), 5, false, TestDevice::get().raw(), Home::device);
     struct Case {
         int64_t row_gap, out_gap, before, out_before;

@@ -311,7 +311,7 @@ TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps m
         for (const int inputs : {8, 36, 768}) {
             Problem p = linear_problem(inputs, 100);
             p.dtype = dtype;
-            CHECK(products(p, cuda) == (dtype != POLYHEAD_F32 && inputs % 8 == 0 ? "10" : "0"));
+            CHECK(products(p, cuda) == (dtype != POLYHEAD_F32 && inputs % 8 == 0 ? "110" : "0")); // few rows, all, threads
             CHECK(products(p, "x86-64-linux-cuda-cuda_capability_75") == "0");
             p.f32_weights = dtype != POLYHEAD_F32;
             CHECK(products(p, cuda) == "0");
@@ -324,6 +324,13 @@ TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps m
     };
     check_sentence(refused(""), {"warp_products 1 needs f16 or bf16", "8.0"});
     p.dtype = POLYHEAD_F16;
+    for (const int rows : {16, 17}) {
+        Problem fixed = p;
+        fixed.seq_len_q = rows;
+        const std::vector<gen::VariantPlan> plans = gen::plan_variants(fixed, {cuda}, "", &error);
+        REQUIRE(plans.size() == 2);
+        CHECK(plans[0].tiling.linear_block == (rows == 16 ? 16 : 128));
+    }
     check_sentence(refused(" linear_rows=3 linear_block=129"), {"linear_rows 3", "expected an even number"});
     check_sentence(refused(" linear_columns=4"), {"linear_columns 4", "8 or 16 columns"});
     check_sentence(refused(" linear_panels=6"), {"linear_panels 6", "whole warps, 64 rows and 64 columns"});
@@ -350,7 +357,7 @@ TEST_CASE("generator: 16-bit layers of attention for CUDA have a variant whose p
     p.rope = POLYHEAD_NO_ROPE;
     p.cache = 1;
     p.causal = POLYHEAD_BOTTOM_RIGHT;
-    CHECK(variants(p) == "thread_rows 1 thread_rows 0");
+    CHECK(variants(p) == "thread_rows 1 thread_rows 1 thread_rows 0"); // first of few rows
     for (Problem no_copies : {mha_problem(100, 4, 0, 32), mha_problem(128, 4, 0, 32, 12)}) {
         no_copies.dtype = POLYHEAD_BF16;
         CHECK(variants(no_copies) == "thread_rows 0");

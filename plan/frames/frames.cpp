@@ -41,13 +41,6 @@ public:
 };
 
 void fill_linear_defaults(Tiling *t, const Problem &p, const Machine &machine) {
-    if (t->warp_products != 0) {
-        // A fragment of rows serves 8 products, one of the weight 4: a warp has 64 rows and 64 columns, as many sums as fit into registers.
-        fill(t->linear_rows, 8);
-        fill(t->linear_columns, 16);
-        fill(t->linear_panels, 8);
-        fill(t->linear_block, 128);
-    }
     if (machine.gpu()) {
         // With 4 columns adjacent threads load adjacent weights: on an H100 0.62 to 0.71 of the time with 8 columns, 4 panels and 64 rows.
         fill(t->linear_rows, 8);
@@ -63,6 +56,14 @@ void fill_linear_defaults(Tiling *t, const Problem &p, const Machine &machine) {
         fill(t->row_block, 512); // each block meets the sums of a task once; 128 rows lie in L1 and take 1.00 to 1.06 of the time
     }
     fill(t->reduction_block, 1024); // 64 costs 4 % and makes the rounding error of a sum over 768 inputs 3 times smaller
+}
+
+// A fragment of rows serves 8 products, one of the weight 4: a warp has 64 rows and 64 columns, as many sums as fit into registers.
+void fill_products_defaults(Tiling *t) {
+    fill(t->linear_rows, 8);
+    fill(t->linear_columns, 16);
+    fill(t->linear_panels, 8);
+    fill(t->linear_block, 128);
 }
 
 // Tiles take rows and weights as they lie in memory.
@@ -166,6 +167,9 @@ Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine 
     if (contract::projects(problem)) {
         if (frame.multiplies_by_warps()) { // it reads heads as they are stored
             fill(t.warp_products, 1);
+        }
+        if (t.warp_products != 0) {
+            fill_products_defaults(&t);
         }
         fill_linear_defaults(&t, problem, machine);
     }

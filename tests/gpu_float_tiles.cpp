@@ -31,6 +31,12 @@ TEST_CASE("gpu float tiles: features over lengths around the borders of tiles") 
                 float_problem);
 }
 
+TEST_CASE("gpu float tiles: tiles of 64 and of 128 rows give a row the same bits") {
+    if (required_cuda()) {
+        check_tiles_agree(target, {"frame=warp_tiles", "frame=warp_tiles thread_rows=1", "frame=warp_tiles row_groups=2"}, POLYHEAD_F32);
+    }
+}
+
 // Values that are not finite, behind lengths and in a row that some queries see; keys that wrap around chunks; a scale below 0.
 TEST_CASE("gpu float tiles: what a row does not see changes none of its bits, and infinities stay what they are") {
     const TestDevice *const device = required_cuda();

@@ -83,9 +83,10 @@ inline std::string file_name(std::string words) {
 }
 
 // A row has the same bits in a tile of any height.
-inline void check_tiles_agree(const char *target, const std::vector<std::string> &tilings) {
+inline void check_tiles_agree(const char *target, const std::vector<std::string> &tilings, int32_t dtype = POLYHEAD_F16) {
     Problem p = sdpa_problem(2, 64);
-    p.dtype = POLYHEAD_F16;
+    p.dtype = dtype;
+    p.precision = POLYHEAD_TF32X3;
     p.causal = POLYHEAD_BOTTOM_RIGHT; // which chunks are whole depends on the tile
     p.kv_lengths = 1;
     Shape shape = plain_shape(p, 1, 150, 200, 7);

@@ -6,8 +6,8 @@
 
 #include "../../contract/dtypes.h"
 #include "../../machines/machine.h"
-#include "../tiling.h"
 #include "../problem.h"
+#include "../tiling.h"
 
 namespace polyhead::gen {
 

@@ -1,7 +1,7 @@
 // The table of knobs applied to a frame: which knobs it reads, which values are refused, which a tuner tries; and the table as text.
 #include "knob_rules.h"
-#include "frames/warp_tiles.h"
 #include "../contract/problem.h"
+#include "frames/warp_tiles.h"
 
 #include <algorithm>
 #include <climits>

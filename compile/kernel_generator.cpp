@@ -165,7 +165,7 @@ private:
         AttentionOut &o = plan_.attention_out;
         const std::vector<Statistic> statistics = statistics_of(p);
         const bool joined = !statistics.empty() && attention->writes_one_output();
-        const Storage kept = heads_inside ? heads_storage() : storage();
+        const Storage kept = heads_inside ? context_storage() : storage();
         // Statistics are f32: beside elements of another type they are copied from.
         const bool copied = joined && (!heads_inside || kept.type != Halide::Float(32));
         o.func = copied ? Halide::Func("attended") : result;
@@ -303,9 +303,11 @@ private:
     }
     const Product *layer_tiles() const { return tiling().amx == 1 ? machine().core_product(contract::weight_dtype(problem())) : nullptr; }
     // Projected heads and context: f32 but where products take them as they are stored.
-    Storage heads_storage() const {
-        const bool pairs = multiplies_pairs(problem().dtype) && tiling().pair == 2;
-        return pairs || tiling().warp_products != 0 ? storage() : storage_of(POLYHEAD_F32, false);
+    Storage heads_storage() const { return as_stored(frame().keeps_heads_as_stored(tiling())); }
+    Storage context_storage() const { return as_stored(frame().keeps_context_as_stored(tiling())); }
+    Storage as_stored(bool products) const {
+        const bool takes = machine().gpu() || multiplies_pairs(problem().dtype);
+        return products && takes ? storage() : storage_of(POLYHEAD_F32, false);
     }
 
     LinearWeight layer_weight(const Problem &p, size_t i) const {
@@ -378,6 +380,7 @@ private:
                                    thread_blocking(tiling(), machine()),
                                    warp_blocking(tiling(), p.dtype, machine()),
                                    heads_storage(),
+                                   context_storage(),
                                    joined_rows(p, in)};
         auto project = [&](const char *name, const char *weight, Tensor *tensor, int width, const Expr &count, int head_dim,
                            int num_heads) {

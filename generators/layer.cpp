@@ -40,6 +40,7 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     p.joined = numbers.joined;
     p.linear = linear(name, in);
     p.panels_per_head = panels_per_head;
+    p.in_rows = numbers.warps && numbers.heads.type.bits() == 16;
     p.heads = Halide::Func(name);
     if (numbers.threads) {
         auto at = [&p](const Expr &column, const Expr &panel, const Expr &t) { return std::vector<Expr>{column, t, panel, p.b}; };
@@ -88,14 +89,14 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     const int width = problem.head_dim_v;
     in.inner = numbers.tiles || numbers.warps ? width : reduction_block(width, numbers.reduction_block, weight.pair); // a head as it lies
     in.outer = width / in.inner * problem.num_heads;
-    in.storage = numbers.heads;
+    in.storage = numbers.context;
     const int blocks_per_head = width / in.inner, inner = in.inner;
     in.stored_rows = [=](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
         const auto [token, batch_row] = numbers.joined.token(t, b);
         return context(block % blocks_per_head * inner + k, block / blocks_per_head, token, batch_row);
     };
     in.weight = weight;
-    in.product = numbers.heads.type == Halide::Float(32) ? nullptr : numbers.product;
+    in.product = numbers.context.type == Halide::Float(32) ? nullptr : numbers.product;
     in.tiles = numbers.tiles;
     in.warps = numbers.warps;
     in.tensor = context;

@@ -33,18 +33,19 @@ struct LayerNumbers {
     const Product *product, *tiles;        // as in LinearInputs
     std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
     std::optional<WarpBlocking> warps;     // where warps multiply
-    Storage heads;                         // how projected heads and context are kept
+    Storage heads, context;                // how projected heads and the context are kept
     JoinedRows joined;
 };
 
 // A projection and the Func it fills: panels of 16 columns, a head owns panels_per_head of them. In memory [B,panels,T,16]: what a
-// tile of values reads is contiguous, and a register tile of the projection may span the panels of two heads. Where warps multiply
-// [B,T,panels,16].
+// tile of values reads is contiguous, and a register tile of the projection may span the panels of two heads. Where warps multiply heads as
+// they are stored, the entries of one lie side by side, as in a tensor: [B,T,panels,16].
 struct HeadProjection {
     LinearStages linear;
     Halide::Var column{"column"}, t{"t"}, panel{"panel"}, b{"b"};
     Halide::Func heads; // (column, t, panel, b)
     int panels_per_head;
+    bool in_rows; // see above
     JoinedRows joined;
 
     Halide::Expr at(const Halide::Expr &d, const Halide::Expr &t, const Halide::Expr &h, const Halide::Expr &b) const;

@@ -21,6 +21,10 @@ int64_t round_up(int64_t value, int64_t multiple) {
 
 } // namespace
 
+ScratchTerms::ScratchTerms(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine)
+    : p_(problem), t_(tiling), machine_(machine), heads_as_stored_(frame.keeps_heads_as_stored(tiling)),
+      context_as_stored_(frame.keeps_context_as_stored(tiling)) {}
+
 // `elements` of a batch row for each begun block of rows and of keys.
 void ScratchTerms::add(int64_t elements, int row_block, int key_block, bool in_window, int64_t bytes) {
     if (elements > 0) {
@@ -33,7 +37,7 @@ void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
 }
 
 void ScratchTerms::add_projections() {
-    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = keeps_heads_as_stored(t_) ? contract::dtype_bytes(p_.dtype) : f32_bytes;
+    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = heads_as_stored_ ? contract::dtype_bytes(p_.dtype) : f32_bytes;
     const int64_t key_and_value = p_.num_kv_heads * (contract::projects_key(p_) ? round_up(p_.head_dim, panel) : 0) +
                                   p_.num_kv_heads * (contract::projects_value(p_) ? round_up(p_.head_dim_v, panel) : 0);
     const int64_t gates = p_.gate == POLYHEAD_GATE_OF_ENTRIES ? p_.num_heads * round_up(p_.head_dim_v, panel)
@@ -63,7 +67,7 @@ void ScratchTerms::add_normalised(bool stages_keys) {
         return;
     }
     const int stored = contract::dtype_bytes(p_.dtype);
-    const bool layer = contract::is_attention_layer(p_), pairs = keeps_heads_as_stored(t_), backward = contract::is_backward(p_);
+    const bool layer = contract::is_attention_layer(p_), pairs = heads_as_stored_, backward = contract::is_backward(p_);
     const bool query_as_stored = !backward && (layer ? pairs : machine_.multiplies_pairs(p_.dtype));
     add_per_query(rotates || p_.query_norm != POLYHEAD_NO_NORM ? p_.num_heads * p_.head_dim : 0, query_as_stored ? stored : f32_bytes);
     // Where frames would make floats of the other one later, it becomes floats here.
@@ -93,7 +97,7 @@ void ScratchTerms::add_attended() {
     const bool layer = contract::is_attention_layer(p_);
     const int stored = contract::dtype_bytes(p_.dtype);
     const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
-    const bool pairs = layer && keeps_heads_as_stored(t_); // the context of a layer is kept as it is stored
+    const bool pairs = layer && context_as_stored_; // the context of a layer is kept as it is stored
     if (layer || statistics > 0) {
         add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? stored : f32_bytes);
     }
@@ -249,7 +253,7 @@ bool rotates_rows(const Problem &p, const Tiling &t, const Machine &machine) {
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
     const Problem p = contract::with_heads(given, contract::group_size_of(given), 1); // free heads: of one key/value head
-    ScratchTerms terms(p, t, machine);
+    ScratchTerms terms(frame, p, t, machine);
     if (contract::has_weights(p)) {
         terms.add_staged_inputs();
     }

@@ -22,7 +22,7 @@ bool rotates_rows(const Problem &problem, const Tiling &tiling, const Machine &m
 // What frames and the rest of a kernel add to it.
 class ScratchTerms {
 public:
-    ScratchTerms(const Problem &problem, const Tiling &tiling, const Machine &machine) : p_(problem), t_(tiling), machine_(machine) {}
+    ScratchTerms(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
 
     // Inputs of layers, keys and values of 16 bits as floats.
     void add_staged_inputs();
@@ -65,6 +65,7 @@ private:
     const Problem &p_;
     const Tiling &t_;
     const Machine &machine_;
+    bool heads_as_stored_, context_as_stored_; // of a layer
     polyhead_scratch scratch_{};
     int count_ = 0;
 };

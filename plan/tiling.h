@@ -36,11 +36,6 @@ inline bool multiplies_by_tiles(const Problem &problem, const Tiling &tiling) {
     return tiling.amx != 0 && tiling.pair == 2 && contract::attends(problem) && problem.rope == POLYHEAD_NO_ROPE;
 }
 
-// A layer keeps projected heads and context as elements of its storage type, because its products take these; otherwise as floats.
-inline bool keeps_heads_as_stored(const Tiling &tiling) {
-    return tiling.pair > 1 || tiling.warp_products != 0;
-}
-
 // Blocking numbers of a linear layer on a GPU.
 struct ThreadBlocking {
     int columns, rows; // of a thread; columns divides a panel

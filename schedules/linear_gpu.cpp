@@ -70,11 +70,10 @@ void schedule_linear_gpu(LinearStages &s, const LinearOut &o, const Machine &mac
 
 void schedule_projection_gpu(HeadProjection &p, const Machine &machine) {
     p.heads.compute_root();
-    if (p.linear.warps) { // the entries of a head lie side by side, as in a tensor
+    if (p.in_rows) {
         p.heads.reorder_storage(p.column, p.panel, p.t, p.b);
-        return schedule_linear_warps(*p.linear.warps, p.heads, {p.b});
     }
-    schedule_threads(p.linear, p.heads, {p.b}, machine);
+    p.linear.warps ? schedule_linear_warps(*p.linear.warps, p.heads, {p.b}) : schedule_threads(p.linear, p.heads, {p.b}, machine);
 }
 
 void schedule_copy_gpu(Func func, const Var &inner, const std::vector<Var> &outer) {

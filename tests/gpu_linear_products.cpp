@@ -163,18 +163,27 @@ TEST_CASE("gpu linear products: rows, inputs and columns around the borders of t
     for_each_of_sweep("gpu/linear_products/", rotating_numbers(0, all_layers, quick_layers), [&](int number, uint64_t seed) {
         Random random(seed);
         const Problem p = layer(number, random);
-        const std::string line = generate_line(p) + " --target " + target;
+        // A third has another tiling than the variants that are planned: blocks of other warps, of which copies do not come out even.
+        const std::string tiling =
+            number % 3 != 2 ? ""
+                            : "frame=linear warp_products=1" +
+                                  random.pick(std::vector<std::string>{" linear_rows=4 linear_block=64 linear_panels=4",
+                                                                       " linear_rows=2 linear_columns=8 linear_block=48 linear_panels=2"});
+        const std::string line = generate_line(p) + " --target " + target + " --tiling '" + tiling + "'";
         INFO(line);
-        const CompiledKernel compiled(p, {target, "", "gpu_linear_products_" + std::to_string(number)});
+        const CompiledKernel compiled(p, {target, tiling, "gpu_linear_products_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
-        const std::vector<polyhead_kernel> forced = variants_of(compiled, 3);
+        const std::vector<polyhead_kernel> forced =
+            tiling.empty() ? variants_of(compiled, 3) : forced_variants(compiled.kernel(), Api::cuda);
         double worst = 0;
         int shapes = 0;
-        for (size_t i = 0; i < 2; i++) { // of few rows, and of any number
+        for (size_t i = 0; i < (tiling.empty() ? 2 : 1); i++) { // of few rows, and of any number
             const KernelSubject subject(forced[i], seed, false, TestDevice::get().raw());
-            for (const int64_t rows : i == 0 ? std::vector<int64_t>{0, 1, 15, 16} : std::vector<int64_t>{1, 17, 129}) {
-                CHECK(check_answer(subject.subject(), plain_shape(p, 1, rows, 0, seed), &worst, 3e7) == "");
-                shapes++;
+            for (const int64_t rows : {0, 1, 15, 16, 17, 129}) {
+                if (serves(forced[i], rows)) {
+                    CHECK(check_answer(subject.subject(), plain_shape(p, 1, rows, 0, seed), &worst, 3e7) == "");
+                    shapes++;
+                }
             }
         }
         print_swept("gpu linear products", number, shapes, worst, line);

@@ -64,6 +64,10 @@ public:
     virtual std::string waste(const Problem &, const Tiling &, const Machine &) const { return ""; }
     // Does it read key and value of 16 bits as floats that are written once per call?
     virtual bool stages_keys(const Problem &, const Tiling &, const Machine &) const { return false; }
+    // Does a layer keep projected heads, and the context, as elements of its storage type, because the products that read them take these?
+    // Otherwise as floats.
+    bool keeps_heads_as_stored(const Tiling &tiling) const { return tiling.pair > 1 || multiplies_by_warps(); }
+    bool keeps_context_as_stored(const Tiling &tiling) const { return tiling.pair > 1 || tiling.warp_products != 0; }
     // What it keeps for a whole call.
     virtual void add_scratch(ScratchTerms *) const {}
 };

@@ -83,11 +83,11 @@ std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &mach
 
 std::string warps_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     const std::string refused = products_refusal(p, machine);
-    if (!refused.empty()) {
+    const std::optional<WarpBlocking> k = warp_blocking(t, p.dtype, machine);
+    if (!refused.empty() || !k) {
         return refused;
     }
-    const WarpBlocking k = *warp_blocking(t, p.dtype, machine);
-    const int rows = k.row_tiles * k.product->m, columns = k.column_tiles * k.product->n;
+    const int rows = k->row_tiles * k->product->m, columns = k->column_tiles * k->product->n;
     if (t.linear_rows % 2 != 0 || t.linear_columns % 8 != 0 || t.linear_block % rows != 0 ||
         t.linear_panels * POLYHEAD_WEIGHT_PANEL % columns != 0) {
         return sentence(
@@ -96,8 +96,8 @@ std::string warps_refusal(const Problem &p, const Tiling &t, const Machine &mach
             t.linear_rows, t.linear_columns, t.linear_block, t.linear_panels, rows, columns);
     }
     return first_of({at_most("sums (linear_rows x linear_columns)", int64_t(t.linear_rows) * t.linear_columns, most_sums, "registers"),
-                     at_most("warps of a block", k.threads(), most_threads, "threads"),
-                     at_most("chunks of a block", int64_t(k.chunks) * k.bytes(), machine.shared_on_request(), "bytes of shared memory")});
+                     at_most("warps of a block", k->threads(), most_threads, "threads"),
+                     at_most("chunks of a block", int64_t(k->chunks) * k->bytes(), machine.shared_on_request(), "bytes of shared memory")});
 }
 
 std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &machine) {

@@ -21,21 +21,17 @@ from listing import disassembler, main_loop
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = "x86-64-linux-cuda-"
-# The tiling and what else its kernels have, the feature of the target, architectures (all, and one of each instruction set), the opcode of its
-# products, at most how many instructions by head dim or dtype, and of what.
-Frame = collections.namedtuple("Frame", "tiling flags feature architectures quick product most unit")
+# The tiling, the feature of the target, architectures (all, and one of each instruction set), the opcode of its products, at most how many
+# instructions by head dim, and of what.
+Frame = collections.namedtuple("Frame", "tiling feature architectures quick product most unit")
 ALL, QUICK, OF_PRODUCT = ("80", "86", "87", "89", "90", "120"), ("80", "120"), "instructions of a product"
-SDPA, LINEAR = ["--op", "sdpa", "--num-heads", "16"], ["--op", "linear", "--embed-dim", "1024", "--out-features", "1024", "--bias"]
-WARPS = Frame("frame=warp_tiles", SDPA, "cuda_capability_80", ALL, QUICK, "HMMA", {64: 4.5, 128: 4.1}, OF_PRODUCT)
-GROUPS = Frame("frame=group_tiles", SDPA, "cuda_capability_90a", ("90a",), ("90a",), "HGMMA", {64: 510, 128: 600},
+WARPS = Frame("frame=warp_tiles", "cuda_capability_80", ALL, QUICK, "HMMA", {64: 4.5, 128: 4.1}, OF_PRODUCT)
+GROUPS = Frame("frame=group_tiles", "cuda_capability_90a", ("90a",), ("90a",), "HGMMA", {64: 510, 128: 600},
                "instructions of a warp and 128 keys")
-# A weight of bf16 lies in pairs, and is loaded word by word.
-LAYERS = Frame("frame=linear warp_products=1", LINEAR, "cuda_capability_80", ALL, QUICK, "HMMA", {"f16": 2.5, "bf16": 3.0}, OF_PRODUCT)
 # A kernel of each dtype, head dim and mask.
 KERNELS = [("%s_d%d%s" % (dtype, dim, "_causal" if causal else ""), dim,
             ["--dtype", dtype, "--head-dim", str(dim)] + (["--causal", "bottom_right"] if causal else []))
            for dtype in ("f16", "bf16") for dim in (64, 128) for causal in (False, True)]
-LINEAR_KERNELS = [("linear_" + dtype, dtype, ["--dtype", dtype]) for dtype in ("f16", "bf16")]
 # Of these no number of instructions is asked.
 TOLD = [("f16_d%d_pages" % dim, 0, ["--dtype", "f16", "--head-dim", str(dim), "--page-size", "16", "--kv-lengths"]) for dim in (64, 128)]
 LEAST_WARPS, MOST_SPILLED, REGISTERS, WARP, KEYS, LEAST_OVERLAPPED = 8, 96, 65536, 32, 128, 0.95
@@ -109,14 +105,14 @@ def faults_of(frame, numbers, most):
 def generated(generator, frame, name, flags):
     """A kernel made here and now."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([generator, name] + frame.flags + flags + ["--tiling", frame.tiling, "--target", TARGET + frame.feature,
-                                                                  "--untested-target", "-o", folder],
+        subprocess.run([generator, name, "--op", "sdpa", "--num-heads", "16"] + flags +
+                       ["--tiling", frame.tiling, "--target", TARGET + frame.feature, "--untested-target", "-o", folder],
                        check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(os.path.join(folder, name + ".json"), encoding="utf-8") as file:
             variant, = json.load(file)["variants"]
         found = [text for _, text in embedded.sources(os.path.join(folder, name + ".a"), "ptx") if check_ptx.PRODUCT_OF_WARPS in text]
     return Kernel(found[0], variant["shared_bytes"], int(re.search(r"\.maxntid (\d+)", found[0]).group(1)),
-                  int(re.search(r"kv_tile=(\d+)|$", variant["tiling"]).group(1) or 0))
+                  int(re.search(r"kv_tile=(\d+)", variant["tiling"]).group(1)))
 
 
 def counted(options, frame, name, dim, flags):
@@ -148,7 +144,6 @@ def main():
     print("kernel, architecture: instructions of a product, or of a warp and %d keys (with idle ones), registers, bytes of spills, warps of a "
           "multiprocessor, powers of 2 between two waits" % KEYS)
     todo = [(frame, *kernel) for frame in (GROUPS, WARPS) for kernel in (KERNELS + TOLD if options.all else KERNELS[:4])]
-    todo += [(LAYERS, *kernel) for kernel in LINEAR_KERNELS]
     with concurrent.futures.ThreadPoolExecutor(PROGRAMS_AT_ONCE) as pool:
         all_well = True
         for lines, well in pool.map(lambda kernel: counted(options, *kernel), todo):

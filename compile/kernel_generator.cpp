@@ -26,7 +26,6 @@
 
 namespace polyhead::gen {
 
-using Halide::Buffer;
 using Halide::Expr;
 
 namespace {

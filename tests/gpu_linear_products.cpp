@@ -142,6 +142,7 @@ Shape layer_shape(const Problem &p, int64_t queries, int64_t keys, uint64_t seed
         shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
     }
     shape.poison = random.chance(50) && p.cache == 0;
+    shape.poison_key = random.chance(40) && p.cache == 0 ? random.below(shape.seq_len_kv) : -1;
     shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
     return shape;
 }

@@ -93,7 +93,7 @@ if(TARGET polyhead::gpu AND TARGET polyhead_cuda_driver AND NOT POLYHEAD_SANITIZ
 endif()
 # Products that only one capability has.
 if(TARGET polyhead::gpu AND TARGET polyhead_cuda_driver AND NOT POLYHEAD_SANITIZE)
-    add_executable(test_gpu_groups gpu_group_tiles.cpp support/device.cpp)
+    add_executable(test_gpu_groups gpu_group_layers.cpp gpu_group_tiles.cpp support/device.cpp)
     polyhead_target_defaults(test_gpu_groups NO_CONVERSION)
     polyhead_quickly_compiled(test_gpu_groups)
     target_link_libraries(

@@ -1,7 +1,6 @@
 // The frame "group tiles": attention by products that four warps of a GPU make together.
 #include <algorithm>
 
-#include "../../contract/problem.h"
 #include "frame.h"
 #include "limits.h"
 #include "warp_tiles.h"
@@ -20,9 +19,9 @@ public:
     bool multiplies_by_warps() const override { return true; }
     bool of_one_capability() const override { return true; }
 
-    // What products of a warp serve, too: sums of rows are made by them. Layers have them alone.
+    // What products of a warp serve, too: sums of rows are made by them.
     bool serves(const Problem &p, const Machine &machine) const override {
-        return machine.group_product(p.dtype) && contract::by_heads(p) && warp_tiles_frame().serves(p, machine);
+        return machine.group_product(p.dtype) && warp_tiles_frame().serves(p, machine);
     }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
 

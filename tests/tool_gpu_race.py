@@ -52,7 +52,7 @@ class Race(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done = race(folder, emulated=False)
         self.assertEqual(done.returncode, 3, done.stdout)
-        self.assertIn("3 kernels", done.stdout)
+        self.assertIn("4 kernels", done.stdout)
         self.assertIn("libcuda.so.1 was not found: steps 2 to 8 need a GPU and were not run", done.stdout)
         self.assertNotIn("2. ", done.stdout)
 
@@ -62,19 +62,19 @@ class Race(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
             found, text = report(folder)
         for what in ("layouts", "answers"):
-            self.assertEqual(len(found[what]), 3, what)
-            self.assertEqual([one["error"] for all_ in found[what].values() for one in all_], [""] * 3, what)
-        self.assertEqual([len(seconds) for one in found["races"] for seconds in one["seconds"].values()], [3, 3, 3])
+            self.assertEqual(len(found[what]), 4, what)
+            self.assertEqual([one["error"] for all_ in found[what].values() for one in all_], [""] * 4, what)
+        self.assertEqual([len(seconds) for one in found["races"] for seconds in one["seconds"].values()], [3, 3, 3, 3])
         self.assertIn("frame=group_tiles", text)
         self.assertIn("Tiny shapes: the speeds say nothing.", text)
-        self.assertIn("layouts: 3 kernels checked, 0 calls wrong.", text)
+        self.assertIn("layouts: 4 kernels checked, 0 calls wrong.", text)
 
     def test_a_kernel_of_another_capability_is_no_fault(self):
         with tempfile.TemporaryDirectory() as folder:
             done = race(folder, emulated=True, POLYHEAD_CUDA_DRIVER_CAPABILITY="80")
             self.assertEqual(done.returncode, 0, done.stdout)
             found, text = report(folder)
-        self.assertEqual([len(one["seconds"]) for one in found["races"]], [1, 0, 1])
+        self.assertEqual([len(one["seconds"]) for one in found["races"]], [1, 0, 1, 1])
         self.assertIn("not for this device: race_small_f16_d64_causal_wgmma", text)
         self.assertEqual(list(found["races"][1]["notes"].values()), ["no variant runs on this device"])
 
@@ -83,9 +83,9 @@ class Race(unittest.TestCase):
             done = race(folder, emulated=True, POLYHEAD_CUDA_DRIVER_STEPS="1000")  # after which a launch fails
             self.assertEqual(done.returncode, 1, done.stdout)
             found, text = report(folder)
-        self.assertEqual([one["seconds"] for one in found["races"]], [{}] * 3)
-        self.assertEqual([note for one in found["races"] for note in one["notes"].values()], ["wrong, did not race"] * 3)
-        self.assertIn("answers: 3 kernels checked, 3 calls wrong.", text)
+        self.assertEqual([one["seconds"] for one in found["races"]], [{}] * 4)
+        self.assertEqual([note for one in found["races"] for note in one["notes"].values()], ["wrong, did not race"] * 4)
+        self.assertIn("answers: 4 kernels checked, 4 calls wrong.", text)
 
     def test_a_wrong_entry_is_found_and_named(self):
         # The first rows see no key here, so they are not what the probe expects.
@@ -183,6 +183,11 @@ class Report(unittest.TestCase):
         self.assertIn("| a race: wgmma, TFLOP/s | 500.00 | 350 | kept |", lines)
         self.assertIn("| a race: wgmma of PyTorch's default | 0.70 | 0.75 | MISSED |", lines)
         self.assertIn("| a race: mma.sync of its FLASH backend |  | 0.9 | not run |", lines)
+
+    def test_a_promise_of_floats(self):
+        one = a_race(race_f32_d64_full_tf32x3=[0.002] * 3, race_f32_d64_full_ieee=[0.003] * 3, torch__EFFICIENT_ATTENTION=[0.0018] * 3)
+        one["kernel"] = dict(one["kernel"], dtype="f32")
+        self.assertIn("| a race: tf32 of its efficient path | 0.90 | 0.75 | kept |", race_report.lines_of_promises([one]))
 
     def test_best_and_worst_are_so_by_their_predictions(self):
         one = a_race(race_a_mma=[0.004] * 3, race_b_wgmma=[0.002] * 3, torch__default=[0.001] * 3)

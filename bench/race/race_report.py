@@ -5,7 +5,7 @@ import statistics
 
 # Promised on an H100 (f16 and bf16; d 64, causal, d 128, causal): TFLOP/s of wgmma, and ratios to PyTorch.
 WGMMA_TFLOPS = {(64, False): 350, (64, True): 270, (128, False): 450, (128, True): 360}
-OF_DEFAULT, OF_FLASH, OF_LAYER, OF_DECODING = 0.75, 0.9, 0.5, 0.9
+OF_DEFAULT, OF_FLASH, OF_LAYER, OF_DECODING, OF_EFFICIENT = 0.75, 0.9, 0.5, 0.9, 0.75
 
 
 def medians(race):
@@ -53,6 +53,8 @@ def promises(races):
             found.append((title + ": of nn.MultiheadAttention", ratio(race, best(race, "race"), "torch MultiheadAttention"), OF_LAYER))
         elif "decode" in kernel["name"]:
             found.append((title + ": of PyTorch's default", ratio(race, best(race, "race"), "torch default"), OF_DECODING))
+        elif kernel["dtype"] == "f32":
+            found.append((title + ": tf32 of its efficient path", ratio(race, best(race, "tf32x3"), "torch EFFICIENT_ATTENTION"), OF_EFFICIENT))
         else:
             group, warps = best(race, "wgmma"), best(race, "_mma")
             reached = race["flops"] / medians(race)[group] / 1e12 if group else None
@@ -67,7 +69,7 @@ def lines_of_promises(races):
     for what, reached, wanted in promises(races):
         word = "not run" if reached is None else "kept" if reached >= wanted else "MISSED"
         lines.append("| %s | %s | %g | %s |" % (what, "" if reached is None else "%.2f" % reached, wanted, word))
-    return lines + ["", "f32 by tf32: not run, there is no such kernel.", ""]
+    return lines + [""]
 
 
 def best_and_worst(races, package):

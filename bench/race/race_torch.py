@@ -7,7 +7,9 @@ try:
 except ImportError:
     torch = None
 
-BACKENDS = ("default", "FLASH_ATTENTION", "CUDNN_ATTENTION")
+# By dtype; f32 by multiply-adds, which is what PyTorch does unless it is told otherwise.
+HALVES = ("default", "FLASH_ATTENTION", "CUDNN_ATTENTION")
+BACKENDS = {"f16": HALVES, "bf16": HALVES, "f32": ("default", "EFFICIENT_ATTENTION")}
 
 
 def here():
@@ -31,7 +33,7 @@ def timed(call, calls):
 
 def attention(kernel, shape, backend):
     batch, rows, keys = shape
-    dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[kernel["dtype"]]
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[kernel["dtype"]]
     tensors = [torch.randn(batch, heads, length, kernel["head_dim"], device="cuda", dtype=dtype)
                for heads, length in ((kernel["heads"], rows), (kernel["kv_heads"], keys), (kernel["kv_heads"], keys))]
     grouped = kernel["heads"] != kernel["kv_heads"]
@@ -55,7 +57,7 @@ def layer(kernel, shape):
 def sides(kernel, shape, notes):
     """{name: function of a number of calls}; what a backend does not take goes to the notes."""
     found = {}
-    for backend in (BACKENDS if kernel["op"] == "sdpa" else ("MultiheadAttention",)) if here() else ():
+    for backend in (BACKENDS[kernel["dtype"]] if kernel["op"] == "sdpa" else ("MultiheadAttention",)) if here() else ():
         name = "torch " + backend
         try:
             call = attention(kernel, shape, backend) if kernel["op"] == "sdpa" else layer(kernel, shape)

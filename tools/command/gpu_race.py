@@ -34,7 +34,7 @@ def pack(folder):
     step("assemble and predict")
     program = os.path.join(build.directory("release"), "bench", "race", PROGRAM)
     kernels = os.path.join(build.directory("release"), "bench", "race", "polyhead_kernels")
-    known = {name: tflops for name, tflops in predictions(kernels).items() if "small" not in name and "decode" not in name}
+    known = {name: tflops for name, tflops in predictions(kernels).items() if not any(word in name for word in ("small", "decode", "f32"))}
     os.makedirs(folder, exist_ok=True)
     for path in [program] + [os.path.join(SOURCES, name) for name in SCRIPTS]:
         shutil.copy2(path, folder)

@@ -41,9 +41,7 @@ struct ProblemField {
     Serves serves;     // whether a kernel built with one value computes a problem with the other
     const char *help;
     Choice choices[8]; // the first is that of 0
-
-    // True when 0 has its own word; for other fields 0 means that the flag is left out.
-    bool always_written() const noexcept { return kind == FieldKind::choice && choices[0].word != std::string_view("none"); }
+    bool always_written = false; // also where it is 0; the flags of other fields are left out then
     constexpr bool belongs_to(int32_t op) const noexcept { return (ops & op_bit(op)) != 0; }
     int num_choices() const noexcept {
         int count = 0;
@@ -97,6 +95,7 @@ constexpr ProblemField operation(const char *name, int32_t P::*value, const char
     for (const Operation &row : operations) {
         field.choices[count++] = {row.name, row.id};
     }
+    field.always_written = true;
     return field;
 }
 // The types in which tensors can be stored.
@@ -108,6 +107,7 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
             field.choices[count++] = {row.name, row.id};
         }
     }
+    field.always_written = true;
     return field;
 }
 
@@ -311,7 +311,7 @@ inline std::string flags_of(const polyhead_problem &given) {
         polyhead_problem without = problem;
         without.*field.value = 0;
         const bool is_bias = field.value == &polyhead_problem::bias; // written also when 0, because other libraries have biases by default
-        const bool follows = written_out(without).*field.value == value && !field.always_written() && !is_bias;
+        const bool follows = written_out(without).*field.value == value && !field.always_written && !is_bias;
         if (!field.belongs_to(problem.op) || follows) {
             continue;
         }

@@ -36,7 +36,7 @@ void declare_field(CLI::App &app, const ProblemField &field, polyhead_problem *p
         app.add_flag(flag, problem->*field.value, field.help);
     } else if (field.kind == FieldKind::choice) {
         std::string words;
-        for (int i = field.always_written() ? 0 : 1; i < field.num_choices(); i++) {
+        for (int i = field.always_written ? 0 : 1; i < field.num_choices(); i++) {
             words += (words.empty() ? "" : " | ") + std::string(field.choices[i].word);
         }
         const std::string help = words + ": " + field.help;

@@ -40,7 +40,7 @@ struct ProblemField {
     int32_t low, high; // of a number or length with its default written out
     Serves serves;     // whether a kernel built with one value computes a problem with the other
     const char *help;
-    Choice choices[8]; // the first is that of 0
+    Choice choices[8];           // the first is that of 0
     bool always_written = false; // also where it is 0; the flags of other fields are left out then
     constexpr bool belongs_to(int32_t op) const noexcept { return (ops & op_bit(op)) != 0; }
     int num_choices() const noexcept {

@@ -113,7 +113,7 @@ const ScoreCase bent_scores[] = {
     {"score = clamp(3 * score, -1.1, 1.1)", [](const ProbePoint &x) { return std::min(std::max(3 * x.score, -1.1), 1.1); }},
     {"score = abs(score - 0.6) * abs(score + 0.6)", [](const ProbePoint &x) { return std::abs(x.score - 0.6) * std::abs(x.score + 0.6); }},
     {"score = select(score > 0.1, exp(score), select(score < -0.6, score * score, 2 * score))",
-     [](const ProbePoint &x) { return x.score > 0.1    ? std::exp(x.score)
+     [](const ProbePoint &x) { return x.score > 0.1f   ? std::exp(x.score)
                                       : x.score < -0.6 ? x.score * x.score
                                                        : 2 * x.score; }},
     {"let t = tanh(score); score = t * t + t / (2 + t)",
@@ -148,8 +148,8 @@ const MaskCase masks[] = {
     {"mask = not (q < 2 and kv >= 3)", [](const ProbePoint &x) { return !(x.q < 2 && x.kv >= 3); }},
     {"mask = not not q <= kv - 1", [](const ProbePoint &x) { return x.q <= x.kv - 1; }},
     {"mask = q + 1 < kv * 2 - 3", [](const ProbePoint &x) { return x.q + 1 < x.kv * 2 - 3; }},
-    {"mask = score > 0.2", [](const ProbePoint &x) { return x.score > 0.2; }},
-    {"score = score + 100\nmask = score > 0.2", [](const ProbePoint &x) { return x.score > 0.2; }}, // the score that came in
+    {"mask = score > 0.2", [](const ProbePoint &x) { return x.score > 0.2f; }},
+    {"score = score + 100\nmask = score > 0.2", [](const ProbePoint &x) { return x.score > 0.2f; }}, // the score that came in
     {"tensor document: i32[b, kv]\nmask = document[b, q] == document[b, kv]",
      [](const ProbePoint &x) { return tensor_integer(x.b * probe_seq_len_kv + x.q) == tensor_integer(x.b * probe_seq_len_kv + x.kv); }},
     {"tensor keep: bool[kv]\nmask = keep[kv] and not keep[q]",

@@ -354,6 +354,6 @@ TEST_CASE("reference: the meaning of every expression of the tests") {
     CHECK(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffff, 0xffffffff, 7)[3] == 0x8c52f662);
     const std::vector<int32_t> seed = {5};
     const polyhead_tensor seeds[] = {dense(seed)};
-    CHECK(cases[7].mask(point(seeds, 2)) == (uniform(5, 0, 1, 1, 2) < 0.9));
+    CHECK(cases[7].mask(point(seeds, 2)) == (uniform(5, 0, 1, 1, 2) < 0.9f));
     CHECK(cases[6].score(point(seeds, 2)) == Approx(3 + uniform(5, 3, 1, 1, 2) - 0.5 * uniform(7, -2, 2, 2, 1)));
 }

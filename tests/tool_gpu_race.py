@@ -125,7 +125,7 @@ def a_race(**seconds):
 class Torch:
     """Stands for PyTorch: it notes what is asked of it, and has no cuDNN."""
 
-    float16, bfloat16, __version__ = "f16", "bf16", "0"
+    float16, bfloat16, float32, __version__ = "f16", "bf16", "f32", "0"
 
     def __init__(self):
         self.calls, self.entered = [], mock.MagicMock()

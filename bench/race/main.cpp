@@ -63,7 +63,7 @@ private:
             json one;
             one["name"] = kernel->name;
             one["op"] = p.op == POLYHEAD_SDPA ? "sdpa" : "mha";
-            one["dtype"] = p.dtype == POLYHEAD_BF16 ? "bf16" : "f16";
+            one["dtype"] = polyhead::contract::dtype_name(p.dtype);
             one["heads"] = p.num_heads;
             one["kv_heads"] = p.num_kv_heads;
             one["head_dim"] = p.head_dim;

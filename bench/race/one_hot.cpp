@@ -4,7 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "../../instruments/reference/half.h"
+#include "../../contract/dtypes.h"
+#include "elements.h"
 
 namespace bench {
 namespace {
@@ -18,23 +19,21 @@ struct Call {
     const polyhead::Device &device;
     const polyhead::Problem &p;
     int64_t rows, keys; // of a head
-    std::vector<uint16_t> query, key, value, out;
+    size_t width;       // bytes of an element
+    std::vector<char> query, key, value, out;
 
     Call(const polyhead::Kernel &k, const polyhead::Device &d, int64_t seq_len_q, int64_t seq_len_kv)
-        : kernel(k), device(d), p(k.problem), rows(seq_len_q), keys(seq_len_kv) {
-        query.resize(static_cast<size_t>(p.num_heads * rows * p.head_dim));
-        key.resize(static_cast<size_t>(p.num_kv_heads * keys * p.head_dim));
-        value.resize(static_cast<size_t>(p.num_kv_heads * keys * p.head_dim_v));
-        out.resize(static_cast<size_t>(p.num_heads * rows * p.head_dim_v));
+        : kernel(k), device(d), p(k.problem), rows(seq_len_q), keys(seq_len_kv),
+          width(static_cast<size_t>(polyhead::contract::dtype_bytes(p.dtype))) {
+        query.resize(static_cast<size_t>(p.num_heads * rows * p.head_dim) * width);
+        key.resize(static_cast<size_t>(p.num_kv_heads * keys * p.head_dim) * width);
+        value.resize(static_cast<size_t>(p.num_kv_heads * keys * p.head_dim_v) * width);
+        out.resize(static_cast<size_t>(p.num_heads * rows * p.head_dim_v) * width);
     }
-    uint16_t stored(float number) const {
-        return p.dtype == POLYHEAD_BF16 ? polyhead::test::to_bf16(number) : polyhead::test::to_f16(number);
-    }
-    float read(uint16_t bits) const { return p.dtype == POLYHEAD_BF16 ? polyhead::test::from_bf16(bits) : polyhead::test::from_f16(bits); }
     // The same in every head.
-    template <class Entry> void fill(std::vector<uint16_t> *tensor, int64_t length, int64_t dims, Entry entry) const {
-        for (size_t i = 0; i < tensor->size(); i++)
-            (*tensor)[i] = stored(entry(static_cast<int64_t>(i) / dims % length, static_cast<int64_t>(i) % dims));
+    template <class Entry> void fill(std::vector<char> *tensor, int64_t length, int64_t dims, Entry entry) const {
+        for (size_t i = 0; i < tensor->size() / width; i++)
+            store_element(p.dtype, entry(static_cast<int64_t>(i) / dims % length, static_cast<int64_t>(i) % dims), &(*tensor)[i * width]);
     }
     polyhead::Status run() {
         const auto dtype = static_cast<polyhead::DType>(p.dtype);
@@ -52,9 +51,10 @@ struct Call {
             return status.message();
         std::string first;
         int64_t wrong = 0;
-        for (size_t i = 0; i < out.size(); i++) {
+        const size_t entries = out.size() / width;
+        for (size_t i = 0; i < entries; i++) {
             const int64_t at = static_cast<int64_t>(i), row = at / p.head_dim_v % rows, column = at % p.head_dim_v;
-            const float found = read(out[i]), wanted = expected(row, column);
+            const float found = load_element(p.dtype, &out[i * width]), wanted = expected(row, column);
             if (std::fabs(found - wanted) <= 1e-3f)
                 continue;
             if (wrong++ == 0)
@@ -62,7 +62,7 @@ struct Call {
                         "]: found " + std::to_string(found) + ", expected " + std::to_string(wanted);
         }
         return wrong == 0 ? ""
-                          : std::string(probe) + ": " + first + "; " + std::to_string(wrong) + " of " + std::to_string(out.size()) +
+                          : std::string(probe) + ": " + first + "; " + std::to_string(wrong) + " of " + std::to_string(entries) +
                                 " entries are wrong";
     }
 };

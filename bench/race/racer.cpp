@@ -2,11 +2,12 @@
 #include "racer.h"
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <vector>
 
 #include "../../contract/dtypes.h"
-#include "../../instruments/reference/half.h"
+#include "elements.h"
 
 namespace bench {
 namespace {
@@ -14,12 +15,13 @@ namespace {
 // So many random numbers are made; longer tensors repeat them. More than what a block of threads has at the same time.
 constexpr size_t different_elements = size_t(1) << 22;
 
-std::vector<uint16_t> random_elements(int32_t dtype) {
+std::vector<char> random_elements(int32_t dtype) {
     std::mt19937 numbers(1);
     std::normal_distribution<float> normal;
-    std::vector<uint16_t> elements(different_elements);
-    for (uint16_t &element : elements)
-        element = dtype == POLYHEAD_BF16 ? polyhead::test::to_bf16(normal(numbers)) : polyhead::test::to_f16(normal(numbers));
+    const size_t width = static_cast<size_t>(polyhead::contract::dtype_bytes(dtype));
+    std::vector<char> elements(different_elements * width);
+    for (size_t at = 0; at < elements.size(); at += width)
+        store_element(dtype, normal(numbers), &elements[at]);
     return elements;
 }
 
@@ -46,10 +48,12 @@ void Racer::allocate(const polyhead::Problem &p, const Lengths &lengths) {
     const size_t width = static_cast<size_t>(polyhead::contract::dtype_bytes(p.dtype));
     const size_t inputs = static_cast<size_t>(query + key + value);
     polyhead::Status status = device_.allocate((inputs + static_cast<size_t>(out)) * width, &memory_);
-    static const std::vector<uint16_t> of_f16 = random_elements(POLYHEAD_F16), of_bf16 = random_elements(POLYHEAD_BF16);
-    const std::vector<uint16_t> &numbers = p.dtype == POLYHEAD_BF16 ? of_bf16 : of_f16;
-    for (size_t at = 0; at < inputs && status.ok(); at += numbers.size())
-        status = device_.copy_to_device(numbers.data(), std::min(numbers.size(), inputs - at) * width, memory_, at * width);
+    static std::map<int32_t, std::vector<char>> of_type;
+    std::vector<char> &numbers = of_type[p.dtype];
+    if (numbers.empty())
+        numbers = random_elements(p.dtype);
+    for (size_t at = 0; at < inputs * width && status.ok(); at += numbers.size())
+        status = device_.copy_to_device(numbers.data(), std::min(numbers.size(), inputs * width - at), memory_, at);
     if (!status.ok()) {
         error_ = status.message();
         return;

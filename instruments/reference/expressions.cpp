@@ -88,6 +88,7 @@ void add_mixtures(std::vector<ExpressionCase> &cases) {
                                          Real(0.5) * Real(uniform(7, -at.kv, at.position, at.kv, at.h));),
             POLYHEAD_OF_POINT(return Real(1);), nullptr, -100, 100
     });
+    // Numbers of a text are floats, and 0.9f, which uniform() may give, is less than 0.9.
     cases.push_back(
         {"random mask",
          "tensor seed: i32; mask = uniform(seed, 0, h, q, kv) < 0.9 or kv == 0",
@@ -96,7 +97,7 @@ void add_mixtures(std::vector<ExpressionCase> &cases) {
          nullptr,
          nullptr,
          nullptr,
-         [](const ExpressionPoint<double> &at) { return uniform(at.integer(0, {0}), 0, at.h, at.q, at.kv) < 0.9 || at.kv == 0; },
+         [](const ExpressionPoint<double> &at) { return uniform(at.integer(0, {0}), 0, at.h, at.q, at.kv) < 0.9f || at.kv == 0; },
          -100,
          100});
 }

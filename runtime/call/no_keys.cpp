@@ -58,7 +58,7 @@ size_t source_bytes(const polyhead_tensor &t) noexcept {
 void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char *source, polyhead_device *device,
           polyhead_status *status) noexcept {
     const Chunk chunk = chunk_of(t);
-    if (chunk.elements == 0) { // nor an address, maybe
+    if (chunk.elements == 0 || row_elements == 0) { // nor an address, maybe; strides of rows without elements mean nothing
         return;
     }
     const int64_t bytes = dtype_bytes(t.dtype);

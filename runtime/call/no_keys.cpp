@@ -18,7 +18,8 @@ namespace {
 
 constexpr int64_t most_chunk_elements = 1 << 16;
 
-// Number of elements that follow each other in memory: the innermost dimension, and those outside of it as long as they continue it.
+// Number of elements that follow each other in memory: the innermost dimension, and those outside of it as long as they continue it. A
+// dimension without elements, whose stride means nothing, leaves none.
 struct Chunk {
     int dimensions = 0; // outer ones that are left
     int64_t elements = 1;
@@ -28,7 +29,7 @@ Chunk chunk_of(const polyhead_tensor &t) noexcept {
     Chunk chunk{t.rank, 1};
     while (chunk.dimensions > 0) {
         const int i = chunk.dimensions - 1;
-        const bool continues = t.shape[i] == 1 || t.stride[i] == chunk.elements;
+        const bool continues = t.shape[i] <= 1 || t.stride[i] == chunk.elements;
         if (!continues || (i < t.rank - 1 && chunk.elements * t.shape[i] > most_chunk_elements)) {
             break;
         }
@@ -58,7 +59,7 @@ size_t source_bytes(const polyhead_tensor &t) noexcept {
 void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char *source, polyhead_device *device,
           polyhead_status *status) noexcept {
     const Chunk chunk = chunk_of(t);
-    if (chunk.elements == 0 || row_elements == 0) { // nor an address, maybe; strides of rows without elements mean nothing
+    if (chunk.elements == 0) { // nor an address, maybe
         return;
     }
     const int64_t bytes = dtype_bytes(t.dtype);

@@ -5,7 +5,6 @@ the warps that a multiprocessor has at once by registers and shared memory. What
 """
 import argparse
 import json
-import math
 import os
 import re
 import subprocess
@@ -17,12 +16,13 @@ import embedded
 import listing
 import machine_code
 
-TARGET, ARCHITECTURES, QUICK = "x86-64-linux-cuda-cuda_capability_80", (80, 86, 87, 89, 90, 120), (80, 120)
+WARPS = machine_code.WARPS
+TARGET = machine_code.TARGET + WARPS.feature
 LAYERS = {"linear": ["--op", "linear", "--embed-dim", "1024", "--out-features", "1024", "--bias", "--tiling", "frame=linear warp_products=1"],
           "mha": ["--op", "mha", "--embed-dim", "1024", "--num-heads", "8", "--bias", "--causal", "bottom_right", "--tiling", "frame=warp_tiles"]}
 # At most so many instructions of a product: a weight of bf16, which lies in pairs, is loaded word by word. The context is attention.
 MOST = {"f16": 2.5, "bf16": 3.0}
-MOST_OF_ATTENTION, PRODUCT = 4.2, "HMMA"
+MOST_OF_ATTENTION = 4.2
 SECTION, ENTRY = re.compile(r"\n\s*\.section\s+\.text\.(\w+)"), re.compile(r"\.entry (\w+)[^{]*?\.maxntid (\d+)")
 
 
@@ -40,60 +40,33 @@ def generated(generator, layer, dtype):
 
 def compiled(ptx, architecture):
     """({kernel: its machine code}, {kernel: what ptxas says of it}), or a sentence in the place of the second."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "kernels.ptx")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(ptx)
-        done = subprocess.run([check_ptx.assembler(), "-v", "-arch=sm_%d" % architecture, path, "-o", path + ".cubin"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            return {}, done.stdout.strip().split("\n")[0]
-        text = subprocess.run([listing.disassembler(), "-c", path + ".cubin"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    parts = SECTION.split(text)
-    return dict(zip(parts[1::2], parts[2::2])), check_ptx.properties(done.stdout)
-
-
-def count(code, numbers, architecture, shared_bytes, threads):
-    """The numbers of one kernel's machine code, or None where it has no loop with products."""
-    loops = [loop for loop in listing.loops(code) if any(opcode.startswith(PRODUCT) for opcode in loop)]
-    if not loops:
-        return None
-    products, idle = (sum(opcode.startswith(kind) for opcode in loops[0]) for kind in (PRODUCT, machine_code.IDLE))
-    memory, reserved = machine_code.shared_memory()
-    by_registers = machine_code.REGISTERS // (math.ceil(numbers["registers"] / 8) * 8 * threads)
-    by_memory = (memory[architecture] + reserved) // (shared_bytes + reserved)
-    return {"instructions": (len(loops[0]) - idle) / products, "registers": numbers["registers"],
-            "spilled": max(numbers["spill_stores"], numbers["spill_loads"]),
-            "in_loop": sum(opcode.startswith(machine_code.LOCAL) for opcode in loops[0]),
-            "warps": min(by_registers, by_memory) * threads // machine_code.WARP}
-
-
-def faults_of(numbers, most):
-    return [text for wrong, text in (
-        (numbers["instructions"] > most, "%.2f instructions of a product, at most %.1f" % (numbers["instructions"], most)),
-        (numbers["warps"] < machine_code.LEAST_WARPS, "%d warps of a multiprocessor, at least %d" % (numbers["warps"], machine_code.LEAST_WARPS)),
-        (numbers["spilled"] > machine_code.MOST_SPILLED, "%d bytes of spills, at most %d" % (numbers["spilled"], machine_code.MOST_SPILLED)),
-        (numbers["in_loop"] > 0, "%d accesses to local memory in the loop, expected 0" % numbers["in_loop"])) if wrong]
+    told, listed = machine_code.assembled(ptx, architecture)
+    if listed is None:
+        return {}, told.strip().split("\n")[0]
+    parts = SECTION.split(listed)
+    return dict(zip(parts[1::2], parts[2::2])), check_ptx.properties(told)
 
 
 def check_layer(options, layer, dtype):
     """Prints the numbers of each kernel of a layer. Returns how many faults they have."""
     ptx, shared_bytes = generated(options.generate, layer, dtype)
     failed, threads = 0, {kernel: int(count_) for kernel, count_ in ENTRY.findall(ptx)}
-    for architecture in ARCHITECTURES if options.all else QUICK:
+    for architecture in WARPS.architectures if options.all else WARPS.quick:
         code, numbers = compiled(ptx, architecture)
         if not code:
-            print("FAILED %s of %s, sm_%d: %s" % (layer, dtype, architecture, numbers))
+            print("FAILED %s of %s, sm_%s: %s" % (layer, dtype, architecture, numbers))
             failed += 1
         for kernel in sorted(code):
             stage = re.sub(r"^_kernel_|_s\d+_.*$", "", kernel)
-            found = count(code[kernel], numbers[kernel], architecture, shared_bytes, threads[kernel])
-            faults = faults_of(found, MOST_OF_ATTENTION if stage == "context" else MOST[dtype]) if found else ["it has no loop with products"]
+            made = machine_code.Kernel(ptx, shared_bytes, threads[kernel], 0)
+            found = machine_code.numbers_of(WARPS, made, architecture, code[kernel], numbers[kernel])
+            most = MOST_OF_ATTENTION if stage == "context" else MOST[dtype]
+            faults = machine_code.faults_of(WARPS, found, most) if found else ["it has no loop with products"]
             for fault in faults:
-                print("FAILED %s of %s, %s, sm_%d: %s" % (layer, dtype, stage, architecture, fault))
+                print("FAILED %s of %s, %s, sm_%s: %s" % (layer, dtype, stage, architecture, fault))
             failed += len(faults)
             if found:
-                print("%s of %s, %s, sm_%d: %.2f, %d, %d, %d" % (layer, dtype, stage, architecture, found["instructions"], found["registers"],
+                print("%s of %s, %s, sm_%s: %.2f, %d, %d, %d" % (layer, dtype, stage, architecture, found["instructions"], found["registers"],
                                                                found["spilled"], found["warps"]))
     return failed
 

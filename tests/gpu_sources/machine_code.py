@@ -59,32 +59,47 @@ def overlapped(loop):
 Kernel = collections.namedtuple("Kernel", "ptx shared_bytes threads keys")  # keys: of a step of the loop
 
 
-def count(frame, kernel, architecture):
-    """The numbers of one kernel's machine code, or a sentence."""
+def assembled(ptx, architecture):
+    """(what ptxas says, the listing of the machine code), or (what ptxas says, None) where it refuses."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernel.ptx")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(kernel.ptx)
+            file.write(ptx)
         done = subprocess.run([check_ptx.assembler(), "-v", "-arch=sm_" + architecture, path, "-o", path + ".cubin"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
-            return {}, done.stdout.strip().split("\n")[0]
-        listing = subprocess.run([disassembler(), "-c", path + ".cubin"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    loop, numbers = main_loop(listing, frame.product), list(check_ptx.properties(done.stdout).values())
-    products = sum(opcode.startswith(frame.product) for opcode in loop)
-    if products == 0 or len(numbers) != 1:
-        return {}, "no loop with products, or not one kernel"
+            return done.stdout, None
+        listed = subprocess.run([disassembler(), "-c", path + ".cubin"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
+    return done.stdout, listed
+
+
+def numbers_of(frame, kernel, architecture, code, properties, warnings=()):
+    """The numbers of one kernel's machine code, or None where it has no loop with products."""
+    loop = main_loop(code, frame.product)
+    if not loop:
+        return None
     memory, reserved = shared_memory()
-    by_registers = REGISTERS // (math.ceil(numbers[0]["registers"] / 8) * 8 * kernel.threads)
+    by_registers = REGISTERS // (math.ceil(properties["registers"] / 8) * 8 * kernel.threads)
     by_memory = (memory[int(architecture.rstrip("a"))] + reserved) // (kernel.shared_bytes + reserved)
     idle = sum(opcode.startswith(IDLE) for opcode in loop)
-    of = kernel.keys / KEYS if frame is GROUPS else products
-    return {"instructions": (len(loop) - idle) / of, "with_idle": len(loop) / of, "registers": numbers[0]["registers"],
-            "spilled": max(numbers[0]["spill_stores"], numbers[0]["spill_loads"]),
+    of = kernel.keys / KEYS if frame is GROUPS else sum(opcode.startswith(frame.product) for opcode in loop)
+    return {"instructions": (len(loop) - idle) / of, "with_idle": len(loop) / of, "registers": properties["registers"],
+            "spilled": max(properties["spill_stores"], properties["spill_loads"]),
             "spills_in_loop": sum(opcode.startswith(LOCAL) for opcode in loop),
             "warps": min(by_registers, by_memory) * kernel.threads // WARP,
-            "overlapped": overlapped(loop) if frame is GROUPS else None, "serialised": sorted(set(SERIALISED.findall(done.stdout))),
-            "kinds": collections.Counter(opcode.split(".")[0] for opcode in loop)}, ""
+            "overlapped": overlapped(loop) if frame is GROUPS else None, "serialised": list(warnings),
+            "kinds": collections.Counter(opcode.split(".")[0] for opcode in loop)}
+
+
+def count(frame, kernel, architecture):
+    """The numbers of the one kernel in a text of PTX, or a sentence."""
+    told, listed = assembled(kernel.ptx, architecture)
+    if listed is None:
+        return {}, told.strip().split("\n")[0]
+    properties = list(check_ptx.properties(told).values())
+    warnings = sorted(set(SERIALISED.findall(told)))
+    numbers = numbers_of(frame, kernel, architecture, listed, properties[0], warnings) if len(properties) == 1 else None
+    return (numbers, "") if numbers else ({}, "no loop with products, or not one kernel")
 
 
 def faults_of(frame, numbers, most):
@@ -143,10 +158,10 @@ def main():
         return 1
     print("kernel, architecture: instructions of a product, or of a warp and %d keys (with idle ones), registers, bytes of spills, warps of a "
           "multiprocessor, powers of 2 between two waits" % KEYS)
-    todo = [(frame, *kernel) for frame in (GROUPS, WARPS) for kernel in (KERNELS + TOLD if options.all else KERNELS[:4])]
+    kernels = [(frame, *kernel) for frame in (GROUPS, WARPS) for kernel in (KERNELS + TOLD if options.all else KERNELS[:4])]
     with concurrent.futures.ThreadPoolExecutor(PROGRAMS_AT_ONCE) as pool:
         all_well = True
-        for lines, well in pool.map(lambda kernel: counted(options, *kernel), todo):
+        for lines, well in pool.map(lambda kernel: counted(options, *kernel), kernels):
             print("\n".join(lines))
             all_well = all_well and well
     return 0 if all_well else 1

@@ -47,24 +47,15 @@ private:
 
     Func func(const char *stage) const { return Func(s_.name + "_" + stage); }
     Vars thread() const { return {s_.lane, s_.w, s_.x, s_.y, s_.b}; }
-    template <class T> std::vector<T> with_thread(std::vector<T> first) const {
-        for (const Var &v : thread()) {
-            first.emplace_back(v);
-        }
-        return first;
-    }
-    Vars vars(Vars first) const { return with_thread(std::move(first)); }
+    Vars vars(Vars first) const { return of_thread(std::move(first), thread()); }
     Vars chunk_vars(Vars first) const {
         first.push_back(c_);
         return vars(std::move(first));
     }
-    Exprs at(Exprs first) const { return with_thread(std::move(first)); }
+    Exprs at(Exprs first) const { return of_thread(std::move(first), thread()); }
     Exprs at(Exprs first, const Expr &chunk) const {
         first.push_back(chunk);
         return at(std::move(first));
-    }
-    static void add(std::vector<ThreadStage> *to, const Func &f, std::vector<std::pair<Var, int>> dims = {}) {
-        to->push_back({f, std::move(dims), {}});
     }
 
     int steps() const { return k_.depth / k_.product->k; }
@@ -95,7 +86,7 @@ private:
     void define_memory() {
         Func memory = func("memory");
         memory(thread()) = device_call("shared_memory", {k_.chunks * k_.bytes()});
-        add(&s_.before, memory);
+        add_stage(&s_.before, memory);
         base_ = memory(at({}));
         row_at_ = func("row_at");
         weight_at_ = func("weight_at");
@@ -103,12 +94,12 @@ private:
                    first_panel = s_.w / k_.row_warps * (k_.column_tiles * k_.product->n / linear_panel);
         // A lane's part of the addresses of matrices: 8 rows of each of 4.
         row_at_(vars({n_})) = base_ + row_place(first_row + lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16);
-        add(&s_.before, row_at_, {{n_, steps()}});
+        add_stage(&s_.before, row_at_, {{n_, steps()}});
         // Pairs of inputs are the words that a lane has of a matrix of 8 columns: it reads them one by one.
         const Expr of_panel = pair_ == 1 ? weight_place(lane / 8 % 2 * 8 + lane % 8, lane / 16)
                                          : weight_place(lane % 4, n_ * 2 + lane / 16) + lane / 4 % 4 * 4;
         weight_at_(vars({n_})) = base_ + k_.rows_bytes() + first_panel * panel_bytes() + of_panel;
-        add(&s_.before, weight_at_, {{n_, pair_}});
+        add_stage(&s_.before, weight_at_, {{n_, pair_}});
     }
 
     // The number of a piece among those that the threads share out.
@@ -116,16 +107,6 @@ private:
     int copies_of(int pieces) const { return (pieces + k_.threads() - 1) / k_.threads(); }
     // What is not there is 0: nothing is read.
     static Expr bytes_if(const Expr &exists) { return select(exists, WarpBlocking::copy, 0); }
-
-    Expr sum_of(const Func &f, int count, const Exprs &index) const {
-        Expr sum = 0;
-        for (int n = 0; n < count; n++) {
-            Exprs one = index;
-            one.insert(one.begin(), n);
-            sum = sum + f(one);
-        }
-        return sum;
-    }
 
     int row_copies() const { return copies_of(k_.rows() * k_.row_bytes() / WarpBlocking::copy); }
     int weight_copies() const { return copies_of(block_panels() * panel_bytes() / WarpBlocking::copy); }
@@ -163,16 +144,16 @@ private:
                  sent = func(("first_sent_" + number).c_str());
             rows(vars({n_})) = copy_of_rows(chunk, token);
             weight(vars({n_})) = copy_of_weight(chunk, token);
-            add(&s_.before, rows, {{n_, row_copies()}});
-            add(&s_.before, weight, {{n_, weight_copies()}});
+            add_stage(&s_.before, rows, {{n_, row_copies()}});
+            add_stage(&s_.before, weight, {{n_, weight_copies()}});
             sent(thread()) = device_call("commit", {}, sum_of(rows, row_copies(), at({})) + sum_of(weight, weight_copies(), at({})));
-            add(&s_.before, sent);
+            add_stage(&s_.before, sent);
             token = sent(at({}));
         }
         Func start = func("start");
         const int sums = k_.row_tiles * k_.column_tiles * k_.product->sums_of_lane();
         start(thread()) = token + device_call("zero", {s_.registers.acc, sums});
-        add(&s_.before, start);
+        add_stage(&s_.before, start);
         start_ = start(at({}));
     }
 
@@ -184,10 +165,10 @@ private:
         weight(chunk_vars({n_})) = copy_of_weight(next, is_ready);
         sent(chunk_vars({})) =
             device_call("commit", {}, sum_of(rows, row_copies(), at({}, c_)) + sum_of(weight, weight_copies(), at({}, c_)));
-        add(&s_.of_chunk, ready);
-        add(&s_.of_chunk, rows, {{n_, row_copies()}});
-        add(&s_.of_chunk, weight, {{n_, weight_copies()}});
-        add(&s_.of_chunk, sent);
+        add_stage(&s_.of_chunk, ready);
+        add_stage(&s_.of_chunk, rows, {{n_, row_copies()}});
+        add_stage(&s_.of_chunk, weight, {{n_, weight_copies()}});
+        add_stage(&s_.of_chunk, sent);
         define_products(slot_place(c_) + sent(at({}, c_)));
     }
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "../generators/layer.h"
+#include "thread_stages.h"
 
 namespace polyhead::gen {
 
@@ -38,12 +39,7 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, 
     out.gpu_blocks(out.args().back());
     // Every element has one place; Halide need not prove it.
     auto stage = out.update().allow_race_conditions();
-    std::vector<Halide::VarOrRVar> order;
-    for (int i = 0; i < w.dimensions(); i++) {
-        order.emplace_back(w[i]);
-    }
-    order.insert(order.end(), outer.begin(), outer.end());
-    stage.reorder(order).unroll(w[0]).unroll(w[1]).gpu_threads(w[2], w[3], w[4]);
+    stage.reorder(loops_of(w, outer)).unroll(w[0]).unroll(w[1]).gpu_threads(w[2], w[3], w[4]);
     outer.empty() ? stage.gpu_blocks(w[5], w[6]) : stage.gpu_blocks(w[5], w[6], outer[0]);
     for (Func f : {s.acc, s.block_sum}) {
         f.bound_extent(s.column, columns).bound_extent(s.panel, 1).bound_extent(s.m, rows).bound_extent(s.b, 1);

@@ -24,12 +24,7 @@ void schedule_linear_warps(LinearWarpsStages &s, Func out, const std::vector<Var
     const Halide::RDom &w = s.written;
     out.gpu_blocks(out.args().back());
     auto stage = out.update().allow_race_conditions();
-    std::vector<Halide::VarOrRVar> order;
-    for (int i = 0; i < w.dimensions(); i++) {
-        order.emplace_back(w[i]);
-    }
-    order.insert(order.end(), outer.begin(), outer.end());
-    stage.reorder(order).unroll(w[1]).unroll(w[2]).unroll(w[3]).gpu_threads(w[4], w[5]);
+    stage.reorder(loops_of(w, outer)).unroll(w[1]).unroll(w[2]).unroll(w[3]).gpu_threads(w[4], w[5]);
     s.stores_pairs ? stage.vectorize(w[0]) : stage.unroll(w[0]);
     outer.empty() ? stage.gpu_blocks(w[6], w[7]) : stage.gpu_blocks(w[6], w[7], outer[0]);
     stage.never_partition_all();

@@ -6,6 +6,15 @@ namespace polyhead::gen {
 using Halide::Func;
 using Halide::RVar;
 
+std::vector<Halide::VarOrRVar> loops_of(const Halide::RDom &written, const std::vector<Halide::Var> &outer) {
+    std::vector<Halide::VarOrRVar> loops;
+    for (int i = 0; i < written.dimensions(); i++) {
+        loops.emplace_back(written[i]);
+    }
+    loops.insert(loops.end(), outer.begin(), outer.end());
+    return loops;
+}
+
 void place_stage(const ThreadStage &stage, const Halide::LoopLevel &level) {
     Func f = stage.func;
     f.compute_at(level).store_in(Halide::MemoryType::Stack);

@@ -23,7 +23,7 @@ protected:
     void define_memory() override {
         memory_(thread()) = device_call("shared_memory", {bytes_.all()});
         base_ = own(memory_);
-        add(&s_.before, memory_);
+        add_stage(&s_.before, memory_);
     }
 
     void divide_chunks() override {
@@ -37,7 +37,7 @@ protected:
     void define_chunk(const std::string &kind, const Expr &number, WarpChunk *chunk) override {
         Func ready = func(kind, "ready");
         ready(vars({}, true)) = all_here(c_ * 0);
-        add(&chunk->stages, ready);
+        add_stage(&chunk->stages, ready);
         const Expr is_ready = ready(at({}, true)), next = number + 1;
         const Expr is_sent = chunk->part == Part::whole  ? send(kind, next, number, is_ready, chunk)
                              : chunk->part == Part::last ? send(kind, Expr(), number, is_ready, chunk)
@@ -45,7 +45,7 @@ protected:
         chunk->acc = func(kind, "acc");
         if (chunk->part == Part::last) {
             chunk->acc(vars({}, true)) = device_call("group_wait", {0}, acc_products(number + k_.chunks - 1, fenced(is_sent)));
-            add(&chunk->stages, chunk->acc);
+            add_stage(&chunk->stages, chunk->acc);
             return;
         }
         const Expr scores = score_products(number, fenced(is_sent));
@@ -53,7 +53,7 @@ protected:
         chunk->scores(vars({}, true)) = chunk->part == Part::whole
                                             ? device_call("group_wait", {1}, acc_products(number + k_.chunks - 1, scores))
                                             : device_call("group_wait", {0}, scores);
-        add(&chunk->stages, chunk->scores);
+        add_stage(&chunk->stages, chunk->scores);
         Func logits = func(kind, "logits");
         chunk->scored = chunk->scores;
         const Func probs_ready = define_softmax(kind, number, logits, chunk);
@@ -66,7 +66,7 @@ protected:
             summed = device_call("group_wait", {0}, acc_products(number, fenced(summed + min(chunk->lost(at({}, true)), 0))));
         }
         chunk->acc(vars({}, true)) = summed;
-        add(&chunk->stages, chunk->acc);
+        add_stage(&chunk->stages, chunk->acc);
         if (chunk->masked()) {
             define_mended(kind, number, logits, chunk);
         }
@@ -111,7 +111,7 @@ protected:
         chunk->raised(vars({}, true)) =
             device_call(f_.softmax().has_integer_references() ? "raise_references" : "raise_natural_references",
                         {first, first + 1, factor_, factor_ + 1, largest(at({0, 0}, true)), largest(at({1, 0}, true))});
-        add(&chunk->stages, chunk->raised);
+        add_stage(&chunk->stages, chunk->raised);
     }
 
     // The words of probs and acc belong to the products of the chunk before until all powers have been computed.
@@ -127,7 +127,7 @@ protected:
         free(vars({}, true)) =
             device_call("scale", {acc_slot(0, 0), s_.columns_of_acc() * k_.product->sums_of_lane(), factor_, factor_ + 1},
                         device_call("group_wait_behind", {0, bits(at({}, true))}));
-        add(&chunk->stages, free);
+        add_stage(&chunk->stages, free);
         return free(at({}, true));
     }
 
@@ -141,8 +141,8 @@ private:
         Func sent = func(kind, "sent");
         Expr copied = 0;
         const auto add_copies = [&](const Func &copy, int count) {
-            add(&chunk->stages, copy, {{n_, count}});
-            copied = copied + sum_of(copy, count, true);
+            add_stage(&chunk->stages, copy, {{n_, count}});
+            copied = copied + sum_of(copy, count, at({}, true));
         };
         if (of_keys.defined()) {
             add_copies(copy_keys(kind, of_keys, after, true), copies_of(k_.keys, d_));
@@ -151,7 +151,7 @@ private:
             add_copies(copy_values(kind, of_values, after, true), copies_of(k_.keys, dv_));
         }
         sent(vars({}, true)) = device_call("commit", {}, copied);
-        add(&chunk->stages, sent);
+        add_stage(&chunk->stages, sent);
         return sent(at({}, true));
     }
 

@@ -51,7 +51,7 @@ void WarpTilesBuilder::define_tile() {
 void WarpTilesBuilder::define_memory() {
     memory_(thread()) = device_call("shared_memory", {bytes_.all()});
     base_ = own(memory_);
-    add(&s_.before, memory_);
+    add_stage(&s_.before, memory_);
     const Expr lane = s_.lane;
     // A lane's part of the addresses of matrices: 8 rows of each of 4.
     query_at_(vars({n_}, false)) =
@@ -60,9 +60,9 @@ void WarpTilesBuilder::define_memory() {
     // Of value, which is not turned as it is loaded: the column of this lane of the first of 16 columns, in the first of its two rows.
     value_at_(vars({n_}, false)) = base_ + (splits() ? place_of(lane % 4 * 2, n_ * 4 + lane / 16, k_.keys) + lane / 4 % 4 * 4
                                                      : place_of(lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16, k_.keys));
-    add(&s_.before, query_at_, {{n_, 4}});
-    add(&s_.before, key_at_, {{n_, 2}});
-    add(&s_.before, value_at_, {{n_, sixteens_of_panel()}});
+    add_stage(&s_.before, query_at_, {{n_, 4}});
+    add_stage(&s_.before, key_at_, {{n_, 2}});
+    add_stage(&s_.before, value_at_, {{n_, sixteens_of_panel()}});
 }
 
 Func WarpTilesBuilder::copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
@@ -107,12 +107,12 @@ void WarpTilesBuilder::define_start() {
     const Expr chunk = first_chunk_(s_.qt, s_.b);
     Func key_copy = copy_keys("first_", chunk, 0, false), value_copy = first_values();
     const int of_query = copies_of(k_.rows(), d_), of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
-    add(&s_.before, query_copy, {{n_, of_query}});
-    add(&s_.before, key_copy, {{n_, of_key}});
-    Expr copied = sum_of(query_copy, of_query, false) + sum_of(key_copy, of_key, false);
+    add_stage(&s_.before, query_copy, {{n_, of_query}});
+    add_stage(&s_.before, key_copy, {{n_, of_key}});
+    Expr copied = sum_of(query_copy, of_query, at({}, false)) + sum_of(key_copy, of_key, at({}, false));
     if (!one_chunk()) {
-        add(&s_.before, value_copy, {{n_, of_value}});
-        copied = copied + sum_of(value_copy, of_value, false);
+        add_stage(&s_.before, value_copy, {{n_, of_value}});
+        copied = copied + sum_of(value_copy, of_value, at({}, false));
     }
     Func start("start"), start_rows("start_rows");
     Expr token = device_call("commit", {}, copied);
@@ -125,9 +125,9 @@ void WarpTilesBuilder::define_start() {
         token = token + device_call("set_word", {r.ones + i, two_ones()});
     }
     start(thread()) = token;
-    add(&s_.before, start);
+    add_stage(&s_.before, start);
     start_rows(vars({q2_, mt_}, false)) = device_call("set", {r.reference + mt_ * 2 + q2_, row_reference_floor});
-    add(&s_.before, start_rows, {{q2_, 2}, {mt_, k_.tiles}});
+    add_stage(&s_.before, start_rows, {{q2_, 2}, {mt_, k_.tiles}});
     start_ = own(start);
     for (int row = 0; row < 2 * k_.tiles; row++) {
         start_ = start_ + start_rows(at({row % 2, row / 2}, false));
@@ -146,7 +146,7 @@ void WarpTilesBuilder::define_signed() {
     const int count = copies_of(k_.rows(), d_);
     Func arrived("query_arrived"), changed("query_signed");
     arrived(thread()) = device_call("wait", {0}, start_);
-    add(&s_.before, arrived);
+    add_stage(&s_.before, arrived);
     const RDom r(0, count, 0, 2, "rs");
     RDom domain = r;
     domain.where(r.y < Halide::cast<int32_t>(f_.operands().query_factor() < 0.0f));
@@ -162,11 +162,11 @@ void WarpTilesBuilder::define_signed() {
 void WarpTilesBuilder::keep_query() {
     Func ready("query_ready"), kept("query_kept");
     ready(thread()) = all_here(start_);
-    add(&s_.before, ready);
+    add_stage(&s_.before, ready);
     const RDom r(0, steps(), 0, k_.tiles, "rq");
     kept(thread()) = own(ready);
     kept(thread()) += load_query(r.x, r.y, r.y * steps() + r.x, 0);
-    add(&s_.before, kept);
+    add_stage(&s_.before, kept);
     s_.before.back().update = {r.x, r.y};
     start_ = own(kept);
 }
@@ -212,15 +212,15 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
     const int of_key = copies_of(k_.keys, d_), of_value = copies_of(k_.keys, dv_);
     Func ready = func(kind, "ready"), sent = func(kind, "sent");
     ready(vars({}, ch)) = all_here(c_ * 0);
-    add(&chunk->stages, ready);
+    add_stage(&chunk->stages, ready);
     Expr values_ready = ready(at({}, ch));
     const auto add_copies = [&](const Func &copy, int count) {
-        add(&chunk->stages, copy, {{n_, count}});
-        return sum_of(copy, count, ch);
+        add_stage(&chunk->stages, copy, {{n_, count}});
+        return sum_of(copy, count, at({}, ch));
     };
     const auto add_sent = [&](Func f, const Expr &copied) {
         f(vars({}, ch)) = device_call("commit", {}, copied);
-        add(&chunk->stages, f);
+        add_stage(&chunk->stages, f);
         return f(at({}, ch));
     };
     const bool own_values = one_chunk();
@@ -235,7 +235,7 @@ void WarpTilesBuilder::define_chunk(const std::string &kind, const Expr &number,
         Func arrived = func(kind, "values_ready");
         chunk->scored = func(kind, "keys_sent");
         arrived(vars({}, ch)) = all_here(chunk->scores(at({}, ch)));
-        add(&chunk->stages, arrived);
+        add_stage(&chunk->stages, arrived);
         values_ready = arrived(at({}, ch));
         add_sent(chunk->scored, add_copies(copy_keys(kind, number + 1, values_ready, ch), of_key));
     }

@@ -54,17 +54,14 @@ protected:
     }
 
     Vars thread() const { return {s_.lane, s_.w, s_.qt, s_.h, s_.b}; }
-    template <typename T> std::vector<T> of_thread(std::vector<T> first, bool of_chunk) const {
+    template <typename T> std::vector<T> placed(std::vector<T> first, bool of_chunk) const {
         if (of_chunk) {
             first.emplace_back(c_);
         }
-        for (const Var &v : thread()) {
-            first.emplace_back(v);
-        }
-        return first;
+        return of_thread(std::move(first), thread());
     }
-    Vars vars(Vars first, bool of_chunk) const { return of_thread(std::move(first), of_chunk); }
-    Exprs at(Exprs first, bool of_chunk) const { return of_thread(std::move(first), of_chunk); }
+    Vars vars(Vars first, bool of_chunk) const { return placed(std::move(first), of_chunk); }
+    Exprs at(Exprs first, bool of_chunk) const { return placed(std::move(first), of_chunk); }
     // Where a piece of a row lies in a tile of so many rows. The pieces of a row are exchanged, so that 8 rows lie on different banks.
     static Expr place_of(const Expr &row, const Expr &x, int rows) {
         return x / eight * (rows * row_bytes) + row * row_bytes + ((x % eight) ^ (row % eight)) * warp_tiles_copy;
@@ -87,10 +84,6 @@ protected:
 
     void define_tile(); // what its rows see of the keys, in chunks
 
-    void add(std::vector<ThreadStage> *to, const Func &f, std::vector<std::pair<Var, int>> dims = {}) {
-        to->push_back({f, std::move(dims), {}});
-    }
-
     virtual void define_memory();
 
     // Copies of a tile of rows, shared out to the threads: token (n, [c,] thread). What pads a row of head_dim entries is 0. The last piece
@@ -99,13 +92,6 @@ protected:
     Func copies(const std::string &name, int rows, int head_dim, const Expr &to, const Expr &after, bool of_chunk,
                 const std::function<Expr(Expr)> &bytes, const Element &element);
     int copies_of(int rows, int head_dim) const { return (rows * pieces_of(head_dim) + k_.threads() - 1) / k_.threads(); }
-    Expr sum_of(const Func &f, int count, bool of_chunk) const {
-        Expr sum = 0;
-        for (int n = 0; n < count; n++) {
-            sum = sum + f(at({n}, of_chunk));
-        }
-        return sum;
-    }
 
     Expr key_place(const Expr &chunk) const { return bytes_.query + chunk % k_.chunks * bytes_.key; }
     Expr value_place(const Expr &chunk) const { return bytes_.query + k_.chunks * bytes_.key + chunk % k_.chunks * bytes_.value; }

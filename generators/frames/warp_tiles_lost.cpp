@@ -21,14 +21,14 @@ void WarpTilesBuilder::define_lost(const std::string &kind, const Expr &values, 
     const Expr number = n_ * k_.threads() + s_.w * k_.lanes + s_.lane, own = min(number, pieces - 1);
     const Expr address = base_ + values + place_of(own / of_row, own % of_row, k_.keys);
     found(vars({n_}, true)) = made_finite(*k_.product, address, number < pieces, 0);
-    add(&chunk->stages, found, {{n_, count}});
+    add_stage(&chunk->stages, found, {{n_, count}});
     Expr any = 0;
     for (int n = 0; n < count; n++) {
         any = any | found(at({n}, true));
     }
     chunk->lost = func(kind, "lost");
     chunk->lost(vars({}, true)) = device_call("any_of_block", {made_all_finite(any)});
-    add(&chunk->stages, chunk->lost);
+    add_stage(&chunk->stages, chunk->lost);
 }
 
 // Adds the values that were made 0, for the rows that see them.
@@ -44,7 +44,7 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
     seen(vars({word_, q2_, mt_}, true)) = f_.numerics().bits_over_lanes(own(at({word_, q2_, mt_}, true)), 4, 1);
     const std::vector<std::pair<Var, int>> dims = {{word_, words}, {q2_, 2}, {mt_, k_.tiles}};
     chunk->stages.push_back({own, dims, {keys.x, keys.y}});
-    add(&chunk->stages, seen, dims);
+    add_stage(&chunk->stages, seen, dims);
     Expr token = chunk->acc(at({}, true));
     const int parts = (k_.keys + together - 1) / together;
     for (int i = 0; i < parts * k_.tiles; i++) {
@@ -61,7 +61,7 @@ void WarpTilesBuilder::define_mended(const std::string &kind, const Expr &number
     }
     chunk->mended = func(kind, "mended");
     chunk->mended(vars({}, true)) = token;
-    add(&chunk->stages, chunk->mended);
+    add_stage(&chunk->stages, chunk->mended);
 }
 
 } // namespace polyhead::gen

@@ -65,11 +65,11 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
          reference = func(kind, "row_reference"), probs = func(kind, "probs");
     const Expr after = chunk->scored(at({}, true));
     unit(vars({}, true)) = device_call("get", {r.unit}, after);
-    add(&chunk->stages, unit);
+    add_stage(&chunk->stages, unit);
     scores(vars({i_, nt_, mt_}, true)) = device_call("get", {r.scores + (mt_ * columns + nt_) * k_.product->sums_of_lane() + i_}, after);
     define_logits(logits, number, scores, unit, chunk->masked());
     const Func compared = scores_keep_order() && !chunk->masked() ? scores : logits;
-    add(&chunk->stages, compared, of_scores);
+    add_stage(&chunk->stages, compared, of_scores);
     const Exprs row = at({q2_, mt_}, true);
     const RDom keys(1, 2 * columns - 1, kind + "keys");
     const auto of_row = [&](const Expr &key) { return compared(at({q2_ * 2 + key % 2, key / 2, mt_}, true)); };
@@ -77,14 +77,14 @@ Func WarpTilesBuilder::define_softmax(const std::string &kind, const Expr &numbe
     row_max(vars({q2_, mt_}, true)) = f_.numerics().larger(row_max(row), of_row(keys.x));
     chunk->stages.push_back({row_max, of_rows, {keys.x}});
     largest(vars({q2_, mt_}, true)) = scores_keep_order() ? row_max(row) * unit(at({}, true)) : row_max(row);
-    add(&chunk->stages, largest, of_rows);
+    add_stage(&chunk->stages, largest, of_rows);
     define_raised(kind, largest, chunk);
     reference(vars({q2_, mt_}, true)) = device_call("get", {r.reference + mt_ * 2 + q2_}, chunk->raised(at({}, true)));
-    add(&chunk->stages, reference, of_rows);
+    add_stage(&chunk->stages, reference, of_rows);
     const Expr compared_here = compared(at({i_, nt_, mt_}, true)),
                logit = scores_keep_order() ? compared_here * unit(at({}, true)) : compared_here;
     probs(vars({i_, nt_, mt_}, true)) = f_.softmax().power(logit - reference(at({i_ / 2, mt_}, true)));
-    add(&chunk->stages, probs, of_scores);
+    add_stage(&chunk->stages, probs, of_scores);
     return define_probs(kind, probs, chunk);
 }
 
@@ -100,7 +100,7 @@ void WarpTilesBuilder::define_raised(const std::string &kind, const Func &larges
     }
     chunk->raised = func(kind, "raised");
     chunk->raised(vars({}, true)) = token;
-    add(&chunk->stages, chunk->raised);
+    add_stage(&chunk->stages, chunk->raised);
 }
 
 // Probs as words, and the sums of rows before they are rounded. The columns of floats in parts are keys in the order in which a lane has
@@ -116,7 +116,7 @@ Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &probs, 
     packs(vars({word_, kt_, mt_}, true)) =
         splits() ? device_call("split", {word, word + words, probs(at({word_ % 2 * 2 + word_ / 2, kt_, mt_}, true))}, free)
                  : device_call("set_word", {word, packed(*k_.product, prob(0), prob(1))}, free);
-    add(&chunk->stages, packs, {{word_, words}, {kt_, key_steps()}, {mt_, tiles}});
+    add_stage(&chunk->stages, packs, {{word_, words}, {kt_, key_steps()}, {mt_, tiles}});
     Expr token = 0;
     for (int i = 0; i < words * key_steps() * tiles; i++) {
         token = token + packs(at({i % words, i / words % key_steps(), i / (words * key_steps())}, true));
@@ -127,13 +127,13 @@ Func WarpTilesBuilder::define_probs(const std::string &kind, const Func &probs, 
         exact(vars({q2_, mt_}, true)) += probs(at({q2_ * 2 + keys.x, keys.y, mt_}, true));
         chunk->stages.push_back({exact, {{q2_, 2}, {mt_, tiles}}, {keys.x, keys.y}});
         exact_kept(vars({q2_, mt_}, true)) = device_call("set", {s_.sum_slot(q2_, mt_, true), exact(at({q2_, mt_}, true))});
-        add(&chunk->stages, exact_kept, {{q2_, 2}, {mt_, tiles}});
+        add_stage(&chunk->stages, exact_kept, {{q2_, 2}, {mt_, tiles}});
         for (int row_of_lane = 0; row_of_lane < 2 * tiles; row_of_lane++) {
             token = token + exact_kept(at({row_of_lane % 2, row_of_lane / 2}, true));
         }
     }
     ready(vars({}, true)) = token;
-    add(&chunk->stages, ready);
+    add_stage(&chunk->stages, ready);
     return ready;
 }
 

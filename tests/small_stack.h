@@ -26,9 +26,10 @@ inline void run_on_whole_stack(const GuardedBuffer &stack, const std::function<v
     pthread_attr_destroy(&attributes);
 }
 
-// What the C library has of the stack of a thread before its function runs.
+// What the C library, and a sanitizer with its thread-local data, have of the stack of a thread before its function runs.
 inline size_t stack_bytes_of_thread() {
-    const GuardedBuffer stack(promised_stack_bytes, Place::at_begin);
+    constexpr size_t more_than_sanitizers_have = 4 << 20;
+    const GuardedBuffer stack(more_than_sanitizers_have, Place::at_begin);
     const auto end = reinterpret_cast<uintptr_t>(stack.data()) + stack.bytes();
     size_t taken = 0;
     run_on_whole_stack(stack, [&] { taken = end - reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); });

@@ -45,6 +45,43 @@ class Parts(unittest.TestCase):
                 testing.parts_of([testing.Suite("release", "all"), *testing.SUITES], text)
 
 
+# polyhead_test(NAME LABEL label ... SOURCES file...), and a note of a part that does not run, in a test case or in a helper.
+PROGRAM = re.compile(r"polyhead_test\(\s*\w+\s+LABEL (\w+)([^)]*)\)")
+NOTE = re.compile(r'TEST_CASE\("([^"]*)"|note_not_run\([^;]*?,\s*"([^"]*)"\)')
+
+
+def notes_of(text):
+    """[(name of the test case before it, reason)] of a source."""
+    notes, name = [], ""
+    for found in NOTE.finditer(text):
+        if found[1] is not None:
+            name = found[1]
+        else:
+            notes.append((name, found[2]))
+    return notes
+
+
+class SkippedParts(unittest.TestCase):
+    def test_notes_of_a_source(self):
+        text = 'note_not_run("x" + y, "a");\nTEST_CASE("one") {\n note_not_run(f(z), "b");\n note_not_run("u",\n  "c"); }'
+        self.assertEqual(notes_of(text), [("", "a"), ("one", "b"), ("one", "c")])
+
+    def test_every_part_that_a_source_leaves_out_may_be_skipped(self):
+        # A reason that only a sanitizer gives is seen here, not first by a run of all builds.
+        rules, sources = read_skips(), 0
+        for lists in ["CMakeLists.txt"] + [name for name in os.listdir(HERE) if name.endswith(".cmake")]:
+            with open(os.path.join(HERE, lists), encoding="utf-8") as file:
+                programs = PROGRAM.findall(file.read())
+            for label, name in [(label, name) for label, rest in programs for name in re.findall(r"[\w/]+\.cpp", rest)]:
+                with open(os.path.join(HERE, name), encoding="utf-8") as file:
+                    notes = notes_of(file.read())
+                sources += bool(notes)
+                for case_name, why in notes:
+                    may = any(test.fullmatch("%s: %s" % (label, case_name)) and reason.fullmatch(why) for test, reason in rules)
+                    self.assertTrue(may, "%s: %s: tests/skips.txt has no line for %r" % (name, case_name, why))
+        self.assertGreater(sources, 5)
+
+
 class Report(unittest.TestCase):
     def tally(self, *cases):
         tally = Tally()

@@ -33,7 +33,9 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     const Machine machine = machine_of(target);
     facts.cpu_features = plan.cpu_features(p);
     facts.api = machine.device.api;
-    facts.capability = machine.capability + (machine.exact ? POLYHEAD_EXACT_CAPABILITY : 0) + plan.few_blocks_of * POLYHEAD_FEW_BLOCKS;
+    facts.capability = machine.capability;
+    facts.capability_exact = machine.exact;
+    facts.few_blocks_of = plan.few_blocks_of;
     if (contract::by_heads(p) && plan.tiling.load_width > 1) {
         facts.alignment = plan.tiling.load_width * contract::dtype_bytes(p.dtype);
     }

@@ -1,4 +1,4 @@
-// What a variant asks of the machine and of a call: one row each, in the order of polyhead_variant.
+// What a variant asks of the machine and of a call, or where it is the better one: one row each, in the order of polyhead_variant.
 #ifndef POLYHEAD_CONTRACT_REQUIREMENTS_H
 #define POLYHEAD_CONTRACT_REQUIREMENTS_H
 
@@ -14,38 +14,38 @@
     X(int32_t, capability)                                                                                                                 \
     X(int32_t, shared_bytes)                                                                                                               \
     X(int32_t, alignment)
+// The fields at its end: tables of earlier headers lack them (Rows::later()).
+#define POLYHEAD_LATER_REQUIREMENTS(X)                                                                                                     \
+    X(int32_t, capability_exact)                                                                                                           \
+    X(int32_t, few_blocks_of)
 
 namespace polyhead::contract {
 
 struct Requirements {
 #define POLYHEAD_FIELD(type, name) type name = 0;
     POLYHEAD_REQUIREMENTS(POLYHEAD_FIELD)
+    POLYHEAD_LATER_REQUIREMENTS(POLYHEAD_FIELD)
 #undef POLYHEAD_FIELD
 };
 
-// Calls each(name, value) for every row.
-template <class Facts, class Each> void for_each_requirement(Facts &facts, const Each &each) {
+// Calls each(name, value) for the rows of one table, and for every row.
 #define POLYHEAD_EACH(type, name) each(#name, facts.name);
+template <class Facts, class Each> void for_each_first_requirement(Facts &facts, const Each &each) {
     POLYHEAD_REQUIREMENTS(POLYHEAD_EACH)
-#undef POLYHEAD_EACH
 }
-
-// What a device must have: its compute capability times 10, exactly that or at least that; and for which calls the variant is the better
-// one. A library that does not know what is added to the number finds no device that is new enough.
-struct CapabilityNeeded {
-    int32_t number = 0; // 0: none
-    bool exact = false;
-    int32_t few_blocks_of = 0; // queries of a block, of which the call has fewer blocks than the device has multiprocessors; 0: any call
-    bool has(int32_t capability) const { return exact ? capability == number : capability >= number; }
-};
-inline CapabilityNeeded needed_capability(int32_t capability) noexcept {
-    return {capability % POLYHEAD_FEW_BLOCKS & ~POLYHEAD_EXACT_CAPABILITY, (capability & POLYHEAD_EXACT_CAPABILITY) != 0,
-            capability / POLYHEAD_FEW_BLOCKS};
+template <class Facts, class Each> void for_each_later_requirement(Facts &facts, const Each &each) {
+    POLYHEAD_LATER_REQUIREMENTS(POLYHEAD_EACH)
+}
+#undef POLYHEAD_EACH
+template <class Facts, class Each> void for_each_requirement(Facts &facts, const Each &each) {
+    for_each_first_requirement(facts, each);
+    for_each_later_requirement(facts, each);
 }
 
 inline void require(const Requirements &requirements, polyhead_variant *variant) noexcept {
 #define POLYHEAD_COPY(type, name) variant->name = requirements.name;
     POLYHEAD_REQUIREMENTS(POLYHEAD_COPY)
+    POLYHEAD_LATER_REQUIREMENTS(POLYHEAD_COPY)
 #undef POLYHEAD_COPY
 }
 

@@ -1,6 +1,7 @@
 // The table of knobs applied to a frame: which knobs it reads, which values are refused, which a tuner tries; and the table as text.
 #include "knob_rules.h"
 #include "../contract/problem.h"
+#include "frames/linear.h"
 #include "frames/warp_tiles.h"
 
 #include <algorithm>
@@ -55,6 +56,8 @@ int number_of(Quantity quantity, const Problem &p, const Machine &machine) {
         const Product *tiles = machine.core_product(p.dtype);
         return tiles && machine.some_have(*tiles) ? 1 : 0;
     }
+    case Quantity::products:
+        return products_refusal(p, machine).empty() ? 1 : 0;
     case Quantity::unlimited:
         break;
     }

@@ -207,7 +207,6 @@ std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &mac
         tiling.warp_products = 1;
         plan.tiling = default_tiling(*plan.frame, p, machine, tiling);
         plan.max_seq_len_q = longest;
-        plan.record.clear();
         return plan;
     };
     Tiling few;
@@ -240,10 +239,10 @@ std::vector<VariantPlan> plans_of_target(const Problem &p, const Target &target,
             return {};
         }
         if (finder) {
+            here = with_warp_products(p, machine, here);
             here =
                 p.free_group_size != 0 ? here : finder->apply(p, machine, target_class(part), here); // records are for groups of one size
             here = with_few_blocks(p, machine, with_tiles(p, machine, with_few_rows(p, machine, here)));
-            here = with_warp_products(p, machine, here);
         }
         // Those for one capability alone come before those for all other devices, but behind those for few queries.
         const auto many =

@@ -28,7 +28,7 @@ enum class KnobUser {
 };
 
 // Numbers of machine and problem that a knob is measured against.
-enum class Quantity { one, lanes, warp, product_depth, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
+enum class Quantity { one, lanes, warp, product_depth, weight_panel, widest_load, head_dim_v, all_keys, tiles, products, unlimited };
 
 // A knob must be a multiple of something, or divide it: a quantity, or another knob.
 struct Divisibility {
@@ -148,9 +148,9 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(kv_chunks, "chunks of key and value in shared memory; with 1 the next keys arrive while values are used, and the values later",      \
       in(KnobUser::warp_tiles, 1, 2).tried({1, 2}))                                                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \
-      in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                       \
+      in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8, 16}))                                                       \
     X(warp_products, "1: linear layers of f16 or bf16 are multiplied by warps, in a variant of its own",                                    \
-      in(KnobUser::linear_gpu, 0, 1))                                                                                                      \
+      in(KnobUser::linear_gpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::products))                                                      \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
       in(KnobUser::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                       \
       in(KnobUser::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles))                                                        \

@@ -5,7 +5,6 @@
 #include <polyhead/polyhead.h>
 
 #include "../contract/problem_fields.h"
-#include "../contract/requirements.h"
 #include "call/dispatch.h"
 #include "call/kernel_table.h"
 #include "rules/served.h"
@@ -71,20 +70,20 @@ std::string generate_line(const Problem &p) {
     return "polyhead generate NAME " + contract::flags_of(p);
 }
 
-std::string needs_of(const Variant &variant) {
+std::string needs_of(const KernelTable &kernel, const Variant &variant) {
     char names[256];
     polyhead_cpu_feature_names(variant.cpu_features, names, sizeof names);
     std::string text = names[0] ? names : "nothing special";
     if (variant.api != POLYHEAD_CPU) {
         text = std::string("a device, ") + contract::api_name(variant.api);
-        if (const contract::CapabilityNeeded needed = contract::needed_capability(variant.capability); needed.number > 0) {
-            text += " " + std::to_string(needed.number / 10) + "." + std::to_string(needed.number % 10) +
-                    (needed.exact ? " and no other" : " or newer");
+        if (variant.capability > 0) {
+            text += " " + std::to_string(variant.capability / 10) + "." + std::to_string(variant.capability % 10) +
+                    (kernel.variants.later(variant, &Variant::capability_exact) ? " and no other" : " or newer");
         }
         if (variant.shared_bytes > 0) {
             text += " with " + std::to_string(variant.shared_bytes) + " bytes of shared memory";
         }
-        if (const int32_t queries = contract::needed_capability(variant.capability).few_blocks_of; queries > 0) {
+        if (const int32_t queries = kernel.variants.later(variant, &Variant::few_blocks_of); queries > 0) {
             text += ", for fewer blocks of " + std::to_string(queries) + " queries than it has multiprocessors";
         }
         text += names[0] ? std::string(", and ") + names : "";
@@ -110,7 +109,7 @@ std::string why_this(const KernelTable &kernel) {
     text += runtime::any_runs_on(kernel, nullptr) || for_devices_only(kernel) ? "; variants:"
                                                                               : ", but this CPU lacks what each of its variants needs:";
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
-        text += std::string("\n  ") + kernel.variants[i].name + ": needs " + needs_of(kernel.variants[i]);
+        text += std::string("\n  ") + kernel.variants[i].name + ": needs " + needs_of(kernel, kernel.variants[i]);
     }
     return text + "\n";
 }

@@ -1,6 +1,7 @@
 """What a warm call from Python asks of the CUDA driver of the tests and takes of the host, tensors of PyTorch by a stand-in, and CUDA graphs."""
 import ctypes
 import gc
+import json
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ import numpy as np
 
 import polyhead
 from python_inputs import random, state_dict
-from polyhead.kernel import target_of
+from polyhead.kernel import kernel_of, target_of
 from polyhead.reference import attention, visible
 
 DEVICE = os.environ.get("POLYHEAD_TEST_DEVICE", "")
@@ -289,6 +290,13 @@ class Targets(unittest.TestCase):
     def test_of_capabilities(self):
         for capability, expected in ((35, "35"), (75, "75"), (80, "80"), (86, "86"), (89, "86"), (90, "86-cuda_capability_90a"), (100, "86"), (120, "86")):
             self.assertEqual(target_of(types.SimpleNamespace(api="cuda", capability=capability)), "host-cuda-cuda_capability_" + expected)
+
+    def test_a_device_gets_what_its_calls_can_reach(self):
+        # On 9.0 group tiles take all that warp tiles would. Tensors whose rows do not begin at multiples of 16 bytes take thread rows.
+        fields = {"op": polyhead.options.OPS["sdpa"], "dtype": polyhead._core.problem_fields["dtype"].index("f16"), "num_heads": 2, "head_dim": 16}
+        for capability, expected in ((80, "warp_tiles"), (90, "group_tiles")):
+            kernel = kernel_of(fields, types.SimpleNamespace(api="cuda", capability=capability), 64)
+            self.assertEqual([variant["frame"] for variant in json.loads(kernel.manifest())["variants"]], [expected] * 2 + ["thread_rows"] * 2)
 
 
 class Graphs(unittest.TestCase):

@@ -102,6 +102,12 @@ polyhead_python_test(
         POLYHEAD_CUDA_DRIVER_QUIET=1
         "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
 )
+polyhead_python_test(
+    "the tuner on a device: layers by threads and by warps"
+    SCRIPT tuning_device.py
+    LABEL cuda
+    ENVIRONMENT POLYHEAD_CUDA_DRIVER_QUIET=1 "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+)
 
 polyhead_python_test(
     "large launches"

@@ -170,7 +170,8 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
 }
 
 TEST_CASE("generator: every value that a tuner tries lies in the range of its knob") {
-    Problem problems[] = {sdpa_problem(4, 64), linear_problem(64, 64), layer(64, 4)};
+    Problem problems[] = {sdpa_problem(4, 64), linear_problem(64, 64), layer(64, 4), linear_problem(64, 64), layer(64, 4)};
+    problems[3].dtype = problems[4].dtype = POLYHEAD_F16;
     for (Problem &p : problems) {
         REQUIRE(gen::complete(&p) == "");
         for (const char *text :

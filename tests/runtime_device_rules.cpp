@@ -195,7 +195,8 @@ TEST_CASE("device rules: capability", "[runtime]") {
 
 TEST_CASE("device rules: a capability and no other", "[runtime]") {
     ThreeVariants call;
-    call.variants[0].capability = 90 | POLYHEAD_EXACT_CAPABILITY;
+    call.variants[0].capability = 90;
+    call.variants[0].capability_exact = 1;
     for (const int capability : {80, 86, 89, 90, 100, 120}) {
         call.device.capability = capability;
         const std::string text = call.explain();
@@ -227,7 +228,8 @@ TEST_CASE("device rules: shared memory", "[runtime]") {
 
 TEST_CASE("device rules: few blocks", "[runtime]") {
     ThreeVariants call;
-    call.variants[0].capability = 80 + 2 * POLYHEAD_FEW_BLOCKS;
+    call.variants[0].capability = 80;
+    call.variants[0].few_blocks_of = 2;
     const int blocks = static_cast<int>(B * H * ((T_q + 1) / 2));
     for (const int multiprocessors : {0, blocks, blocks + 1}) { // 0: the driver does not tell
         call.device.multiprocessors = multiprocessors;
@@ -243,7 +245,7 @@ TEST_CASE("device rules: few blocks", "[runtime]") {
     call.device.multiprocessors = blocks + 1;
     call.device.capability = 75;
     CHECK(call.explain().find("not newest: needs compute capability 8.0\n") != std::string::npos);
-    call.variants[0].capability += POLYHEAD_EXACT_CAPABILITY;
+    call.variants[0].capability_exact = 1;
     CHECK(call.explain().find("not newest: needs compute capability 8.0 and no other\n") != std::string::npos);
     const Kernel kernel(call.kernel);
     const Kernel *set[] = {&kernel};

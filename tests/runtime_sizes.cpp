@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime_calls.h"
+#include "runtime_fake_device.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -106,6 +107,29 @@ TEST_CASE("sizes: a table of a later generator", "[runtime]") {
         kernel.problem_has_more();
         CHECK(std::string(run().message) == "kernel fake: polyhead_problem" + bytes_of(sizeof(polyhead_problem) + 8) + unknown_fields);
     }
+}
+
+TEST_CASE("sizes: a table of an earlier generator", "[runtime]") {
+    SdpaCall call;
+    FakeDevice newer(Api::cuda, 120);
+    call.args.device = &newer;
+    call.fake.variant.api = POLYHEAD_CUDA;
+    call.fake.variant.capability = 90;
+    for (const size_t end : {offsetof(polyhead_variant, min_group_size), offsetof(polyhead_variant, capability_exact)}) {
+        std::vector<char> earlier; // what follows a variant is the next one, and not 0
+        for (int i = 0; i < 2; i++) {
+            const char *const first = reinterpret_cast<const char *>(&call.fake.variant);
+            earlier.insert(earlier.end(), first, first + end);
+        }
+        polyhead_kernel table = call.fake.table;
+        table.sizes.variant = static_cast<uint32_t>(end);
+        table.variants = reinterpret_cast<const polyhead_variant *>(earlier.data());
+        CHECK(polyhead_run(&table, &call.args).code == POLYHEAD_OK); // neither exact, nor for few blocks, nor for a group size
+        const Kernel kernel(table);
+        const Kernel *const set[] = {&kernel};
+        CHECK_THAT(explain(set, 1, table.problem), Catch::Contains("fake_variant: needs a device, cuda 9.0 or newer\n"));
+    }
+    CHECK(call.fake.calls == 2);
 }
 
 TEST_CASE("sizes: a table that is none", "[runtime]") {

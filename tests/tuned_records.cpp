@@ -36,6 +36,13 @@ std::string entry(const std::string &what = "", const std::string &with = "") {
     return text;
 }
 
+// An entry for GPUs, of lengths from `first` on.
+std::string cuda_entry(const std::string &flags, const std::string &frame, const std::string &tiling, int first) {
+    return R"({"problem": ")" + flags + R"(", "target_class": "cuda", "frame": ")" + frame + R"(", "tiling": ")" + tiling +
+           R"(", "min_seq_len_q": )" + std::to_string(first) + R"(, "max_seq_len_q": 0, "median_ms": 1.5, "halide": ")" +
+           gen::halide_version() + R"(", "schedule_version": )" + std::to_string(gen::frame_named(frame)->schedule_version()) + "}";
+}
+
 std::string file_of(const std::vector<std::string> &entries) {
     std::string text;
     for (const std::string &one : entries) {
@@ -246,16 +253,8 @@ TEST_CASE("plans take the user's records, and defaults where none serves") {
 }
 
 TEST_CASE("of a target with a part for one capability alone each part takes its own records") {
-    const auto version = [](const std::string &frame) { return std::to_string(gen::frame_named(frame)->schedule_version()); };
-    const auto of = [&](const std::string &frame, const std::string &tiling) {
-        std::string text = entry("x86-64-avx512", "cuda");
-        for (const auto &[what, with] : {std::pair<std::string, std::string>{"query_lanes", frame},
-                                         {"q_tile=48 kv_tile=96 key_panel=6", tiling},
-                                         {"--head-dim 64", "--head-dim 64 --dtype f16"},
-                                         {"\"schedule_version\": " + version("query_lanes"), "\"schedule_version\": " + version(frame)}}) {
-            text.replace(text.find(what), what.size(), with);
-        }
-        return text;
+    const auto of = [](const std::string &frame, const std::string &tiling) {
+        return cuda_entry("--op sdpa --num-heads 12 --head-dim 64 --dtype f16", frame, tiling, 17);
     };
     Problem p = sdpa_problem(12, 64);
     p.dtype = POLYHEAD_F16;
@@ -321,6 +320,38 @@ TEST_CASE("a record with AMX gets a variant without it behind it, a record witho
     };
     CHECK(plans_of("q_tile=32 kv_tile=128 key_panel=8 amx=1") == "amx recorded from 9; pairs by default from 0; ");
     CHECK(plans_of("q_tile=32 kv_tile=128 key_panel=8") == "pairs recorded from 9; ");
+}
+
+TEST_CASE("a record by products of warps gets a variant without them behind it, a record without them stays alone") {
+    const auto plans_of = [](const std::string &flags, Problem p, const std::string &tiling) {
+        const RecordsFile file(file_of({cuda_entry(flags, p.op == POLYHEAD_LINEAR ? "linear" : "thread_rows", tiling, 0)}));
+        std::string error, text;
+        std::vector<std::string> complaints;
+        p.dtype = POLYHEAD_F16;
+        for (const auto &plan : gen::plan_variants(complete(p), {"x86-64-linux-cuda-cuda_capability_80"}, "", &error,
+                                                   {file.path.string(), true}, &complaints)) {
+            text += std::string(plan.frame->name()) + (plan.tiling.warp_products != 0 ? " by warps" : " by threads") +
+                    (plan.record.empty() ? "; " : " as recorded; ");
+        }
+        CHECK(error == "");
+        CHECK(complaints.empty());
+        return text;
+    };
+    const std::string linear = "--op linear --embed-dim 64 --out-features 128 --dtype f16",
+                      layer = "--op mha --num-heads 4 --embed-dim 128 --rope half_split --dtype f16";
+    CHECK(plans_of(linear, linear_problem(64, 128), "warp_products=1 linear_columns=8") ==
+          "linear by warps as recorded; linear by threads; ");
+    CHECK(plans_of(linear, linear_problem(64, 128), "linear_rows=4 linear_block=16") == "linear by threads as recorded; ");
+    // Another width: the block is that of the default, and threads serve what warps cannot.
+    CHECK(plans_of(linear, linear_problem(128, 128), "warp_products=1 linear_rows=2 linear_columns=8 linear_block=16") ==
+          "linear by warps as recorded; linear by threads; ");
+    CHECK(plans_of(linear, linear_problem(66, 128), "warp_products=1") == "linear by threads; ");
+    Problem rotated = mha_problem(128, 4);
+    rotated.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    CHECK(plans_of(layer, rotated, "warp_products=1 linear_columns=8") == "thread_rows by warps as recorded; thread_rows by threads; ");
+    // Threads that were found faster than attention by warps take its place.
+    CHECK(plans_of("--op mha --num-heads 4 --embed-dim 128 --dtype f16", mha_problem(128, 4), "linear_rows=4 linear_block=16") ==
+          "thread_rows by threads as recorded; ");
 }
 
 TEST_CASE("what a record says of itself is safe in a C string") {
@@ -391,6 +422,40 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
     CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
     CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));
     CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 registers, expected at most 32"));
+}
+
+TEST_CASE("a tuner tries products of warps where a layer can have them, and blocks of whole warps") {
+    const auto values = [](Problem p, const char *frame, const char *knob, const char *target) {
+        REQUIRE(gen::complete(&p) == "");
+        std::string text;
+        for (const gen::KnobValues &known : gen::tiling_space(*gen::frame_named(frame), p, gen::machine_of(gen::parsed_target(target)))) {
+            for (const int value : known.knob == knob ? known.values : std::vector<int>()) {
+                text += std::to_string(value) + " ";
+            }
+        }
+        return text;
+    };
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    Problem p = linear_problem(64, 64), heads = mha_problem(64, 4);
+    CHECK(values(p, "linear", "warp_products", cuda) == "");
+    p.dtype = heads.dtype = POLYHEAD_F16;
+    CHECK(values(p, "linear", "warp_products", cuda) == "0 1 ");
+    CHECK(values(p, "linear", "linear_columns", cuda) == "4 8 16 ");
+    CHECK(values(p, "linear", "warp_products", "x86-64-linux-cuda-cuda_capability_75") == "");
+    CHECK(values(p, "linear", "warp_products", "x86-64-linux-opencl") == "");
+    CHECK(values(heads, "thread_rows", "warp_products", cuda) == "0 1 ");
+    CHECK(values(heads, "warp_tiles", "warp_products", cuda) == ""); // it has them always
+    const gen::Machine machine = gen::machine_of(gen::parsed_target(cuda));
+    const auto refused = [&](const char *text) {
+        gen::Tiling t;
+        REQUIRE(t.set_all(text) == "");
+        const gen::Frame &frame = *gen::frame_named("linear");
+        return gen::candidate_refusal(frame, p, gen::default_tiling(frame, p, machine, t), machine);
+    };
+    CHECK(refused("warp_products=1 linear_rows=4 linear_columns=8 linear_panels=4 linear_block=64") == "");
+    CHECK(contains(refused("warp_products=1 linear_rows=8 linear_columns=8 linear_block=32"), "whole warps, 64 rows"));
+    p.embed_dim = 36;
+    CHECK(values(p, "linear", "warp_products", cuda) == "");
 }
 
 TEST_CASE("scratch memory does not depend on how many queries a variant may serve") {

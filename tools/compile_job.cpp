@@ -13,7 +13,7 @@ namespace polyhead::tools {
 namespace {
 
 // Every field is named below; a new one changes the size.
-static_assert(sizeof(gen::VariantFacts) == sizeof(polyhead_scratch) + sizeof(uint64_t) + 4 * sizeof(int32_t));
+static_assert(sizeof(gen::VariantFacts) == sizeof(polyhead_scratch) + sizeof(uint64_t) + 6 * sizeof(int32_t));
 static_assert(sizeof(polyhead_scratch_term) == sizeof(int64_t) + 4 * sizeof(int32_t));
 
 Json term_json(const polyhead_scratch_term &term) {

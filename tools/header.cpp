@@ -43,11 +43,13 @@ std::string variant_text(const LibraryVariant &v, uint32_t weight_layout) {
     gen::TextWriter text;
     text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v)
          << ", ";
-    contract::for_each_requirement(v.compiled, [&](const char *, auto value) {
+    contract::for_each_first_requirement(v.compiled, [&](const char *, auto value) {
         text << (sizeof value > sizeof(int32_t) ? "UINT64_C(" : "") << value << (sizeof value > sizeof(int32_t) ? "), " : ", ");
     });
     text << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", " << scratch_text(v.compiled.scratch) << ", " << weight_layout
-         << "u, " << POLYHEAD_ABI_VERSION << "u, " << v.plan.min_group_size << ", " << v.plan.max_group_size << "}";
+         << "u, " << POLYHEAD_ABI_VERSION << "u, " << v.plan.min_group_size << ", " << v.plan.max_group_size;
+    contract::for_each_later_requirement(v.compiled, [&](const char *, auto value) { text << ", " << value; });
+    text << "}";
     return text.str();
 }
 

@@ -298,15 +298,8 @@ OrderedJson variant_json(const LibraryVariant &v) {
         j["psabi_level"] = level;
     }
     j["api"] = contract::apis[v.compiled.api].name;
-    const contract::CapabilityNeeded capability = contract::needed_capability(v.compiled.capability);
-    if (capability.number > 0) {
-        j["capability"] = capability.number;
-    }
-    if (capability.exact) {
+    if (v.compiled.capability_exact) {
         j["capability_exact"] = true;
-    }
-    if (capability.few_blocks_of > 0) {
-        j["few_blocks_of"] = capability.few_blocks_of;
     }
     contract::for_each_requirement(v.compiled, [&](const char *name, auto value) {
         if (value > 0 && !j.contains(name)) {

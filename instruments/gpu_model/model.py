@@ -1,7 +1,7 @@
 """A model of the speed of attention kernels of tensor cores, from their machine code. Nothing in it is fitted.
 
 A kernel is the steps that a warp makes with a chunk of keys. The model lets the warps of one scheduler make them: what they need of a resource
-is shared by those that work at the same time, products of a group of warps stand in one queue, and barriers are waited for.
+is shared by those that work at the same time, products of several groups of warps take turns, and barriers are waited for.
 """
 import collections
 import math
@@ -17,7 +17,7 @@ BYTES_OF_LANES = {"LDSM": 512, "LDGSTS": 512}  # of shared memory, by a warp
 PRODUCT, GROUP_PRODUCT, GROUP_WAIT, BARRIER, VOTE = "HMMA", "HGMMA", "WARPGROUP.DEPBAR", "BAR", "VOTE"
 FLOP_OF_PRODUCT = 2 * 16 * 8 * 16
 WARPS_OF_GROUP = 4
-TINY, MOST_PENDING = 1e-9, 8
+TINY = 1e-9
 
 
 @dataclass
@@ -141,8 +141,8 @@ class Warp:
 
     def __init__(self, block, kernel, machine):
         self.block, self.kernel, self.machine = block, kernel, machine
-        self.place = -1  # of all steps of all chunks
-        self.ends = []   # of its products in the queue
+        self.place = -1     # of all steps of all chunks
+        self.products = []  # cycles that are left of those under way
         self.begin_next(0.0)
 
     def step(self):
@@ -165,19 +165,18 @@ class Run:
         self.last = chunks * len(kernel.steps)
         each, count = max(1, kernel.warps // WARPS_OF_GROUP), round(warps_of_scheduler(kernel))
         self.warps = [Warp(number // each, kernel, machine) for number in range(count)]
-        self.now, self.queue_free = 0.0, 0.0
+        self.now = 0.0
 
     def is_over(self, warp):
-        """Whether the step of this warp is over now; puts a product into the queue."""
+        """Whether the step of this warp is over now; begins a product."""
         step = warp.step()
         if step[0] == "work":
             return warp.left <= TINY and self.now >= warp.pause - TINY
         if step[0] == "product":
-            self.queue_free = max(self.queue_free, self.now) + step[1]
-            warp.ends.append(self.queue_free)
+            warp.products.append(step[1])
             return True
         if step[0] == "wait":
-            return all(end <= self.now + TINY for end in warp.ends[:len(warp.ends) - step[1]])
+            return len(warp.products) <= step[1]
         return all(other.place >= warp.place for other in self.warps if other.block == warp.block)
 
     def begin_what_can(self):
@@ -194,20 +193,24 @@ class Run:
             self.begin_what_can()
             active = [warp for warp in self.warps if warp.place < self.last]
             working = [warp for warp in active if warp.left > TINY]
+            # A scheduler starts an instruction of any warp that is ready, so each of these has the same share of the tensor cores.
+            multiplying = [warp for warp in self.warps if warp.products]
             asked = collections.Counter()
             for warp in working:
                 asked.update(warp.needs)
             speeds = [1 / max(1.0, *(asked[what] for what in warp.needs)) for warp in working]
             times = [self.now + warp.left / speed for warp, speed in zip(working, speeds)] + [warp.pause for warp in active]
-            times = [time for time in times + [end for warp in self.warps for end in warp.ends] if time > self.now + TINY]
+            times = [time for time in times + [self.now + warp.products[0] * len(multiplying) for warp in multiplying] if time > self.now + TINY]
             if not times:
                 return self.now
             later = min(times)
             for warp, speed in zip(working, speeds):
                 warp.left -= (later - self.now) * speed
+            for warp in multiplying:
+                warp.products[0] -= (later - self.now) / len(multiplying)
+                if warp.products[0] <= TINY:
+                    warp.products.pop(0)
             self.now = later
-            for warp in self.warps:
-                warp.ends = [end for end in warp.ends if end > self.now - TINY][-MOST_PENDING:]
 
 
 def chunks_of_tiles(kernel, length):

@@ -31,6 +31,7 @@ Tiling transferred(const TunedRecord &record, const Problem &p, const Machine &m
     }
     if (of.embed_dim != p.embed_dim || of.out_features != p.out_features || of.kdim != p.kdim || of.vdim != p.vdim) {
         t.linear_rows = t.linear_panels = t.linear_columns = 0;
+        t.linear_block = t.warp_products != 0 ? 0 : t.linear_block; // its rows are those of whole warps
     }
     return t;
 }
@@ -100,6 +101,10 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
     return plans;
 }
 
+bool multiplies_by_warps(const VariantPlan &plan) {
+    return plan.frame->multiplies_by_warps() || plan.tiling.warp_products != 0;
+}
+
 // Plans from the records of the nearest problem. Bare attention of 16 or 8 bits that computes with floats also takes records of f32: its
 // keys and values become floats once per call. Not for a few queries, whose keys are read as they are stored.
 std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &given, const Machine &machine,
@@ -162,7 +167,7 @@ std::vector<VariantPlan> RecordFinder::apply(const Problem &p, const Machine &ma
             // Variants whose warps multiply are not for all tensors and devices: in the place of others they need them behind them.
             std::vector<VariantPlan> replacing;
             std::copy_if(plans.begin(), plans.end(), std::back_inserter(replacing),
-                         [&](const VariantPlan &one) { return one.frame == plan.frame || !one.frame->multiplies_by_warps(); });
+                         [&](const VariantPlan &one) { return !multiplies_by_warps(one) || multiplies_by_warps(plan); });
             const bool served =
                 p.seq_len_q > 0 ? covered(replacing, p.seq_len_q, p.seq_len_q) : covered(replacing, plan.min_seq_len_q, plan.max_seq_len_q);
             if (!served) {

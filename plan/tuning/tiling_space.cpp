@@ -31,9 +31,11 @@ std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &p, const
         // Of a call's tensors every sdpa kernel gets a variant with wide loads and one without.
         const bool by_dispatch =
             knob.value == &Tiling::load_width && !(contract::is_attention_layer(p) && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
+        // A frame that multiplies by warps reads heads that projections by warps write.
+        const bool by_frame = knob.value == &Tiling::warp_products && frame.multiplies_by_warps();
         // A tuner measures on this machine.
         const bool cannot_run = knob.value == &Tiling::amx && !(tiles && this_cpu_has(tiles->required));
-        if (use && !use->values.empty() && !by_dispatch && !cannot_run) {
+        if (use && !use->values.empty() && !by_dispatch && !by_frame && !cannot_run) {
             const std::vector<int> values = values_of(*use, p, machine, defaults.*knob.value);
             if (values.size() > 1) {
                 space.push_back({knob.name, knob.meaning, values});

@@ -113,6 +113,14 @@ bool serves_group(const gen::VariantPlan &plan, int64_t group_size) {
     return group_size == 0 || (group_size >= plan.min_group_size && (plan.max_group_size == 0 || group_size <= plan.max_group_size));
 }
 
+// Dispatch never gets to the variant in a call that these serve: one before it takes the same tensors on the device of the call. Code for
+// one capability alone is in the target of a call only where the device has it.
+bool is_hidden(const gen::VariantPlan &variant, const std::vector<gen::VariantPlan> &before) {
+    return std::any_of(before.begin(), before.end(), [&](const gen::VariantPlan &one) {
+        return one.few_blocks_of == 0 && one.tiling.load_width == variant.tiling.load_width && one.frame->of_one_capability();
+    });
+}
+
 Plan plan_for(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling, const CallsOf &calls,
               const gen::TuningChoice &tuning) {
     std::string error;
@@ -132,7 +140,9 @@ Plan plan_for(const Problem &problem, const std::vector<std::string> &targets, c
         if (serves(variant, seq_len_q)) {
             plan.min_seq_len_q = std::max(plan.min_seq_len_q, variant.min_seq_len_q);
             plan.max_seq_len_q = variant.max_seq_len_q == 0 ? plan.max_seq_len_q : std::min(plan.max_seq_len_q, variant.max_seq_len_q);
-            looked_at.push_back(variant);
+            if (!is_hidden(variant, looked_at)) {
+                looked_at.push_back(variant);
+            }
             if (variant.tiling.load_width <= 1) { // whatever the addresses of the tensors are
                 break;
             }

@@ -2,10 +2,8 @@
 #include "dispatch.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "../../contract/cpu_features.h"
-#include "../../contract/requirements.h"
 #include "../../contract/weight_layout.h"
 #include "../cpu_features.h"
 #include "../rules/tensor_rules.h"
@@ -31,8 +29,8 @@ struct GroupSizes {
 };
 
 GroupSizes group_sizes(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
-    const bool has = kernel.variants.bytes() >= offsetof(polyhead_variant, max_group_size) + sizeof variant.max_group_size;
-    return has ? GroupSizes{variant.min_group_size, variant.max_group_size} : GroupSizes{};
+    return {kernel.variants.later(variant, &polyhead_variant::min_group_size),
+            kernel.variants.later(variant, &polyhead_variant::max_group_size)};
 }
 
 bool serves_shape(const KernelTable &kernel, const polyhead_variant &variant, const CallShape &shape) noexcept {
@@ -64,16 +62,21 @@ bool environment_allows(const polyhead_variant &variant) noexcept {
     return variant.api != POLYHEAD_CPU || cpu_feature_limit().refusal == nullptr;
 }
 
-bool has_capability(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return variant.capability == 0 || (device && contract::needed_capability(variant.capability).has(device->capability));
+bool exactly(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
+    return kernel.variants.later(variant, &polyhead_variant::capability_exact) != 0;
+}
+
+bool has_capability(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return variant.capability == 0 ||
+           (device && (exactly(kernel, variant) ? device->capability == variant.capability : device->capability >= variant.capability));
 }
 
 bool has_shared_memory(const polyhead_variant &variant, const polyhead_device *device) noexcept {
     return variant.shared_bytes == 0 || (device && (device->shared_bytes == 0 || device->shared_bytes >= variant.shared_bytes));
 }
 
-bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return has_capability(variant, device) && has_shared_memory(variant, device);
+bool capable(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return has_capability(kernel, variant, device) && has_shared_memory(variant, device);
 }
 
 // Blocks of so many queries of a head.
@@ -84,14 +87,16 @@ int64_t blocks_of(const CallShape &shape, int64_t queries) noexcept {
     return too_many ? INT64_MAX : blocks;
 }
 
-bool has_few_blocks(const polyhead_variant &variant, const polyhead_device *device, const CallShape &shape) noexcept {
-    const int32_t queries = contract::needed_capability(variant.capability).few_blocks_of;
-    return queries == 0 || (device && blocks_of(shape, queries) < device->multiprocessors);
+int32_t few_blocks_of(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
+    return kernel.variants.later(variant, &polyhead_variant::few_blocks_of);
 }
 
-void say_few_blocks(const polyhead_variant &variant, const polyhead_device *device, const CallShape &shape, Text *text) noexcept {
-    const int32_t queries = contract::needed_capability(variant.capability).few_blocks_of;
-    if (device && !has_few_blocks(variant, device, shape)) {
+bool has_few_blocks(int32_t queries, const polyhead_device *device, const CallShape &shape) noexcept {
+    return queries <= 0 || (device && blocks_of(shape, queries) < device->multiprocessors);
+}
+
+void say_few_blocks(int32_t queries, const polyhead_device *device, const CallShape &shape, Text *text) noexcept {
+    if (device && !has_few_blocks(queries, device, shape)) {
         text->append("is for fewer than %d blocks of %d queries, as many as the device has multiprocessors, found %lld",
                      device->multiprocessors, queries, static_cast<long long>(blocks_of(shape, queries)));
     }
@@ -163,9 +168,9 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
         char names[128];
         polyhead_cpu_feature_names(missing, names, sizeof names);
         text->append("needs %s", names);
-    } else if (!has_capability(variant, args.device)) {
-        const contract::CapabilityNeeded needed = contract::needed_capability(variant.capability);
-        text->append("needs compute capability %d.%d%s", needed.number / 10, needed.number % 10, needed.exact ? " and no other" : "");
+    } else if (!has_capability(kernel, variant, args.device)) {
+        text->append("needs compute capability %d.%d%s", variant.capability / 10, variant.capability % 10,
+                     exactly(kernel, variant) ? " and no other" : "");
     } else if (!has_shared_memory(variant, args.device)) {
         text->append("needs %d bytes of shared memory, of which a block has %lld", variant.shared_bytes,
                      static_cast<long long>(args.device ? args.device->shared_bytes : 0));
@@ -181,24 +186,24 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
 
 } // namespace
 
-bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return variant.api == api_of(device) && environment_allows(variant) && capable(variant, device) &&
+bool runs_on(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return variant.api == api_of(device) && environment_allows(variant) && capable(kernel, variant, device) &&
            (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
 }
 
 bool any_runs_on(const KernelTable &kernel, const polyhead_device *device) noexcept {
     bool any = false;
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
-        any = any || (serves_abi(kernel, kernel.variants[i]) && runs_on(kernel.variants[i], device));
+        any = any || (serves_abi(kernel, kernel.variants[i]) && runs_on(kernel, kernel.variants[i], device));
     }
     return any;
 }
 
 bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
               Text *why_not) noexcept {
-    if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_shape(kernel, variant, shape) &&
+    if (well_formed(kernel, variant) && runs_on(kernel, variant, args.device) && serves_shape(kernel, variant, shape) &&
         !first_unaligned(kernel, variant, args).tensor) {
-        why_not ? say_few_blocks(variant, args.device, shape, why_not) : void();
+        why_not ? say_few_blocks(few_blocks_of(kernel, variant), args.device, shape, why_not) : void();
         return true;
     }
     if (why_not) {
@@ -214,12 +219,12 @@ const polyhead_variant *select_variant(const KernelTable &kernel, const polyhead
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         const polyhead_variant &variant = kernel.variants[i];
         if (eligible(kernel, variant, args, shape, nullptr)) {
-            if (has_few_blocks(variant, args.device, shape)) {
+            if (has_few_blocks(few_blocks_of(kernel, variant), args.device, shape)) {
                 return &variant;
             }
             found = found ? found : &variant; // unless there is a better one
         }
-        too_little = too_little || (variant.api == api_of(args.device) && !capable(variant, args.device));
+        too_little = too_little || (variant.api == api_of(args.device) && !capable(kernel, variant, args.device));
     }
     if (found) {
         return found;

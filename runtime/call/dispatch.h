@@ -13,7 +13,7 @@ namespace polyhead::runtime {
 class Text;
 
 // True when this machine, and the device if one is given, has what the variant needs; without a device only CPU variants run.
-bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept;
+bool runs_on(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_device *device) noexcept;
 
 // True when a variant of the kernel does.
 bool any_runs_on(const KernelTable &kernel, const polyhead_device *device) noexcept;

@@ -11,7 +11,7 @@
 namespace polyhead::runtime {
 
 // An array of structs of another size: with fields that this library does not know, or without those that came after the lowest ABI that
-// it serves. Of these, whoever reads one asks first whether bytes() has it.
+// it serves: those are read by later().
 template <class T> class Rows {
 public:
     Rows() noexcept = default;
@@ -19,6 +19,12 @@ public:
     Rows(const T *first, uint32_t bytes) noexcept : first_(reinterpret_cast<const char *>(first)), bytes_(bytes) {}
     const T &operator[](int32_t i) const noexcept { return *reinterpret_cast<const T *>(first_ + static_cast<int64_t>(i) * bytes_); }
     uint32_t bytes() const noexcept { return bytes_; } // of one
+
+    // A field of a row that came after the lowest ABI; 0 where the rows end before it.
+    template <class Field> Field later(const T &row, Field T::*field) const noexcept {
+        const auto end = reinterpret_cast<const char *>(&(row.*field) + 1) - reinterpret_cast<const char *>(&row);
+        return end <= int64_t(bytes_) ? row.*field : Field{};
+    }
 
 private:
     const char *first_ = nullptr;
@@ -35,7 +41,7 @@ struct KernelTable {
 
     // The name of the gradient of a declared tensor, or null where none is written.
     const char *gradient_name(int32_t declared) const noexcept {
-        return declarations.bytes() >= sizeof(polyhead_declaration) ? declarations[declared].gradient : nullptr;
+        return declarations.later(declarations[declared], &polyhead_declaration::gradient);
     }
 
     // The expression uses b otherwise than as the index of a dimension that is declared as b: a part of the batch gives other answers.

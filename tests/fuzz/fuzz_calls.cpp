@@ -253,8 +253,8 @@ void Call::edit(Bytes *bytes) {
         break;
     case 3: { // of the kernel
         polyhead_variant &v = subject.variants[bytes->below(3)];
-        int32_t *const facts[] = {&v.alignment,  &v.min_seq_len_q, &v.max_seq_len_q,
-                                  &v.capability, &v.shared_bytes,  &subject.table.num_variants};
+        int32_t *const facts[] = {&v.alignment,    &v.min_seq_len_q,    &v.max_seq_len_q, &v.capability,
+                                  &v.shared_bytes, &v.capability_exact, &v.few_blocks_of, &subject.table.num_variants};
         *facts[bytes->byte() % std::size(facts)] = static_cast<int32_t>(bytes->number());
         // EXCLUDED: more variants than the table has: the generated table is as long as its count (c_api.h)
         subject.table.num_variants = std::min(std::max(subject.table.num_variants, 0), 3);

@@ -104,12 +104,6 @@ typedef struct polyhead_scratch {
     polyhead_scratch_term terms[POLYHEAD_MAX_SCRATCH_TERMS];
 } polyhead_scratch;
 
-/* Added to polyhead_variant.capability: no device of another capability runs the code. */
-#define POLYHEAD_EXACT_CAPABILITY 0x10000
-/* Added to it once for each query of a block of threads: where a call has fewer blocks of so many queries than the device has
- * multiprocessors, this variant is the better one, otherwise one behind it. */
-#define POLYHEAD_FEW_BLOCKS 0x100000
-
 /* One compiled function and its facts. */
 typedef struct polyhead_variant {
     const char *name;                     /* symbol, unique in a program */
@@ -119,8 +113,7 @@ typedef struct polyhead_variant {
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0. Newer devices run
-                                             the code, too, but not with POLYHEAD_EXACT_CAPABILITY added;
-                                             POLYHEAD_FEW_BLOCKS may be added */
+                                             the code, too, unless capability_exact says that they do not */
     int32_t shared_bytes;                 /* shared memory of a block on the device, at most; 0 on a CPU */
     int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes, for tensors
                                              of another dtype than the problem's of as many elements; 0 = any. Otherwise out of a layer
@@ -130,6 +123,9 @@ typedef struct polyhead_variant {
     uint32_t weight_layout;                 /* id that packed weights must have; 0 = takes no weights */
     uint32_t abi;                           /* POLYHEAD_ABI_VERSION it was generated for */
     int32_t min_group_size, max_group_size; /* query heads of a key/value head, inclusive; max 0 = no limit */
+    int32_t capability_exact;               /* 1: no device of another capability runs the code */
+    int32_t few_blocks_of;                  /* where a call has fewer blocks of so many queries than the device has multiprocessors, this
+                                               variant is the better one, otherwise one behind it; 0 = in every call */
 } polyhead_variant;
 
 /* Sizes of the structs that a table is made of, as the program that holds it was compiled. */

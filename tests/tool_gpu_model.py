@@ -29,6 +29,11 @@ GROUPS = [("BAR.SYNC", " 0x0"), ("LDGSTS.E", " [R1]"), ("HGMMA.64x128x16.F32", "
           ("HGMMA.64x64x16.F32", " R88, R120, gsb0"), ("WARPGROUP.DEPBAR.LE", " gsb0, 0x1"), ("FMNMX", ""), ("VOTE.ANY", ""), ("MUFU.EX2", ""),
           ("WARPGROUP.DEPBAR.LE", " gsb0, 0x0"), ("FMUL", "")]
 
+# Barriers in memory: one is waited for in the chunk after that of the arrival, the other at once.
+PHASES = [("SYNCS.PHASECHK.TRANS64.TRYWAIT", " P0, [UR24+0x1c000], R158"), ("VOTE.ALL", " P0, P0"), ("HGMMA.64x128x16.F32", " R24, gdesc[UR20], R24, gsb0"),
+          ("SYNCS.ARRIVE.TRANS64.A1T0", " RZ, [UR24+0x1c000], RZ"), ("SYNCS.ARRIVE.TRANS64.A1T0", " RZ, [UR24+0x1c008], RZ"), ("FMUL", ""),
+          ("SYNCS.PHASECHK.TRANS64.TRYWAIT", " P0, [UR24+0x1c008], R158")]
+
 
 def kernel(steps, warps=4, blocks=1, **more):
     return model.Kernel("a kernel", 64, 128, 128, warps, blocks, steps, **more)
@@ -51,6 +56,12 @@ class Reading(unittest.TestCase):
         self.assertEqual(model.steps_of(GROUPS, SIMPLE), [
             ("barrier",), ("work", {"LDGSTS": 1, "HGMMA": 2}), ("product", 128.0), ("work", {"HGMMA": 1}), ("product", 32.0), ("wait", 1),
             ("work", {"FMNMX": 1, "VOTE": 1}), ("work", {"MUFU": 1}), ("wait", 0), ("work", {"FMUL": 1})])
+
+    def test_who_waits_for_a_phase_waits_for_the_arrivals_there(self):
+        self.assertEqual(model.steps_of(PHASES, SIMPLE), [
+            ("phase", 4), ("work", {"VOTE": 1}), ("work", {"HGMMA": 1}), ("product", 64.0), ("arrival",), ("arrival",), ("work", {"FMUL": 1}), ("phase", 2)])
+        with self.assertRaisesRegex(ValueError, r"waits at \[UR24\+0x1c008\]"):
+            model.steps_of([line for line in PHASES if line[1] != " RZ, [UR24+0x1c008], RZ"], SIMPLE)
 
     def test_blocks_at_once(self):
         self.assertEqual(emitted.blocks_at_once(253, 128, 49152, H100), 2)    # by registers
@@ -93,6 +104,16 @@ class Running(unittest.TestCase):
         self.assertAlmostEqual(cycles(steps, warps=8), 80 + 16)
         self.assertAlmostEqual(cycles([step for step in steps if step[0] != "barrier"], warps=8), 80 + 8)
         self.assertAlmostEqual(cycles(steps, blocks=2), 80 + 8)
+
+    def test_a_phase_ends_when_all_of_the_block_have_arrived(self):
+        # The first group goes on when the second one arrives, 40 later, and not when it is as far.
+        steps = [("product", 40.0), ("wait", 0), ("arrival",), ("work", {"MUFU": 5}), ("phase", 2)]
+        self.assertAlmostEqual(cycles(steps, chunks=2, warps=8), 80 + 80 + 40)
+        self.assertAlmostEqual(cycles([*steps[:4], ("barrier",)], chunks=2, warps=8), 120 + 120)
+        # Where they arrive last it is a barrier of the block; in the first chunk nobody waits for the arrivals of the one before.
+        late = [("phase", 1), ("product", 40.0), ("wait", 0), ("work", {"MUFU": 5}), ("arrival",)]
+        self.assertAlmostEqual(cycles(late, chunks=2, warps=8), 120 + 120)
+        self.assertAlmostEqual(cycles(late, chunks=2, blocks=2), 80 + 80 + 40)
 
     def test_an_exchange_is_waited_for(self):
         self.assertAlmostEqual(cycles([("work", {"SHFL": 2})]), 2 * (H100["shared_latency"] + H100["latency"]))

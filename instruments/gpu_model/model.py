@@ -15,6 +15,7 @@ FULL = ("FFMA", "FADD", "FMUL")
 LANES = 32
 BYTES_OF_LANES = {"LDSM": 512, "LDGSTS": 512}  # of shared memory, by a warp
 PRODUCT, GROUP_PRODUCT, GROUP_WAIT, BARRIER, VOTE = "HMMA", "HGMMA", "WARPGROUP.DEPBAR", "BAR", "VOTE"
+ARRIVAL, PHASE_WAIT = "SYNCS.ARRIVE", "SYNCS.PHASECHK"  # of barriers in shared memory
 FLOP_OF_PRODUCT = 2 * 16 * 8 * 16
 WARPS_OF_GROUP = 4
 TINY, MOST_PENDING = 1e-9, 8
@@ -23,7 +24,8 @@ TINY, MOST_PENDING = 1e-9, 8
 @dataclass
 class Kernel:
     """What the model needs to know of a kernel. Steps of a warp, in the order of a chunk:
-    ("work", {instruction: count}), ("product", cycles of the whole multiprocessor), ("wait", products that may be left), ("barrier",)."""
+    ("work", {instruction: count}), ("product", cycles of the whole multiprocessor), ("wait", products that may be left), ("barrier",),
+    ("arrival",) at a barrier in memory, ("phase", steps back to the arrival that it waits for)."""
     name: str
     head_dim: int
     rows: int        # queries of a block
@@ -104,8 +106,8 @@ def steps_of_warps(loop):
 
 
 def steps_of_groups(loop, machine):
-    """In the order of the code. A group of products ends with a mark (gsb0)."""
-    steps, counts, cycles = [], collections.Counter(), 0.0
+    """In the order of the code. A group of products ends with a mark (gsb0). Who waits for a phase of a barrier has arrived there before."""
+    steps, counts, cycles, arrivals, waits = [], collections.Counter(), 0.0, {}, []
 
     def end_of_work(*then):
         if counts:
@@ -116,6 +118,13 @@ def steps_of_groups(loop, machine):
     for opcode, operands in loop:
         if opcode.startswith(BARRIER):
             end_of_work(("barrier",))
+        elif opcode.startswith((ARRIVAL, PHASE_WAIT)):
+            end_of_work(("arrival",))
+            address = re.search(r"\[(.*?)\]", operands).group(1)
+            if opcode.startswith(ARRIVAL):
+                arrivals[address] = len(steps) - 1
+            else:
+                waits.append((len(steps) - 1, address))
         elif opcode.startswith(GROUP_WAIT):
             end_of_work(("wait", int(re.search(r"gsb0, (0x\d+)", operands).group(1), 16)))
         else:
@@ -128,6 +137,11 @@ def steps_of_groups(loop, machine):
             elif kind(opcode) == VOTE:
                 end_of_work()
     end_of_work()
+    for place, address in waits:
+        if address not in arrivals:
+            raise ValueError("the loop waits at [%s], expected that it arrives there, too" % address)
+        back = (place - arrivals[address]) % len(steps)  # in the chunk before where it comes later in the code
+        steps[place] = ("phase", back)
     return steps
 
 
@@ -178,7 +192,10 @@ class Run:
             return True
         if step[0] == "wait":
             return all(end <= self.now + TINY for end in warp.ends[:len(warp.ends) - step[1]])
-        return all(other.place >= warp.place for other in self.warps if other.block == warp.block)
+        if step[0] == "arrival":
+            return True
+        arrival = warp.place - (step[1] if step[0] == "phase" else 1)  # a barrier of the block: who stands there has passed the step before
+        return all(other.place > arrival for other in self.warps if other.block == warp.block)
 
     def begin_what_can(self):
         begun = True

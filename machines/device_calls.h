@@ -17,6 +17,7 @@ constexpr const char *device_call_prefix = "polyhead_device_";
 // The shared memory of a block that uses these calls: declared by the pass, as large as `shared_memory` says.
 constexpr const char *device_shared_memory = "polyhead_shared_memory";
 constexpr int device_shared_alignment = 1024; // of the pattern in which matrices lie there
+constexpr int memory_barrier_bytes = 8;       // of a barrier there
 
 enum class Result : uint8_t { none, integer, word, real }; // none: 0, which only says what comes first
 

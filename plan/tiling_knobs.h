@@ -141,12 +141,12 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split, in warp_tiles warps",                                        \
       in(KnobUser::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                \
       in(KnobUser::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}),                                                                 \
-      in(KnobUser::warp_tiles, 1, 16).tried({2, 4, 8}))                                                                                    \
+      in(KnobUser::warp_tiles, 1, 16).tried({2, 4, 8, 12}))                                                                                    \
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \
       in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}),                                                        \
       in(KnobUser::warp_tiles, 4, 8))                                                                                                      \
-    X(kv_chunks, "chunks of key and value in shared memory; with 1 the next keys arrive while values are used, and the values later",      \
-      in(KnobUser::warp_tiles, 1, 2).tried({1, 2}))                                                                                        \
+    X(kv_chunks, "chunks of key and value in shared memory; with 1 the next keys arrive while values are used, and the values later; 3 in group_tiles", \
+      in(KnobUser::warp_tiles, 1, 3).tried({1, 2, 3}))                                                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \
       in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8, 16}))                                                       \
     X(warp_products, "1: linear layers of f16 or bf16 are multiplied by warps, in a variant of its own",                                    \

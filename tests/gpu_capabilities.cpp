@@ -71,7 +71,7 @@ TEST_CASE("gpu capabilities: of one target wgmma on 9.0, mma.sync from 8.0 on") 
     INFO(text);
     CHECK(lacking == 2);
     CHECK(runs(text, "frame=warp_tiles"));
-    CHECK(says(text, "needs 81920 bytes of shared memory, of which a block has 60000\n"));
+    CHECK(says(text, "needs 114704 bytes of shared memory, of which a block has 60000\n"));
     const Kernel table(all.kernel());
     const Kernel *set[] = {&table};
     const std::string needed = explain(set, 1, problem);

@@ -399,7 +399,8 @@ TEST_CASE("generator: a target with a capability that alone has products of four
     };
     check_sentence(refused("frame=group_tiles row_groups=6"), {"a multiple of 4", "found", "6"});
     check_sentence(refused("frame=group_tiles thread_rows=2"), {"thread_rows 1", "found 2"});
-    check_sentence(refused("frame=group_tiles kv_chunks=1"), {"kv_chunks 2", "1"});
+    check_sentence(refused("frame=group_tiles kv_chunks=1"), {"kv_chunks 3", "1"});
+    check_sentence(refused("frame=warp_tiles kv_chunks=3"), {"kv_chunks", "3 places", "at most 2"});
     check_sentence(refused("frame=group_tiles row_groups=16 kv_tile=240"), {"212 registers", "at most 200"});
     p.causal = POLYHEAD_TOP_LEFT; // some blocks are short
     CHECK(targets("-cuda_capability_80", "") == "split_rows_80 warp_tiles_80/128 warp_tiles_80 thread_rows_80 thread_rows_80 ");

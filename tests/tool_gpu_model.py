@@ -29,6 +29,11 @@ GROUPS = [("BAR.SYNC", " 0x0"), ("LDGSTS.E", " [R1]"), ("HGMMA.64x128x16.F32", "
           ("HGMMA.64x64x16.F32", " R88, R120, gsb0"), ("WARPGROUP.DEPBAR.LE", " gsb0, 0x1"), ("FMNMX", ""), ("VOTE.ANY", ""), ("MUFU.EX2", ""),
           ("WARPGROUP.DEPBAR.LE", " gsb0, 0x0"), ("FMUL", "")]
 
+# Barriers in memory: one is waited for in the chunk after that of the arrival, the other at once.
+PHASES = [("SYNCS.PHASECHK.TRANS64.TRYWAIT", " P0, [UR24+0x1c000], R158"), ("VOTE.ALL", " P0, P0"), ("HGMMA.64x128x16.F32", " R24, gdesc[UR20], R24, gsb0"),
+          ("SYNCS.ARRIVE.TRANS64.A1T0", " RZ, [UR24+0x1c000], RZ"), ("SYNCS.ARRIVE.TRANS64.A1T0", " RZ, [UR24+0x1c008], RZ"), ("FMUL", ""),
+          ("SYNCS.PHASECHK.TRANS64.TRYWAIT", " P0, [UR24+0x1c008], R158")]
+
 
 def kernel(steps, warps=4, blocks=1, **more):
     return model.Kernel("a kernel", 64, 128, 128, warps, blocks, steps, **more)
@@ -51,6 +56,12 @@ class Reading(unittest.TestCase):
         self.assertEqual(model.steps_of(GROUPS, SIMPLE), [
             ("barrier",), ("work", {"LDGSTS": 1, "HGMMA": 2}), ("product", 128.0), ("work", {"HGMMA": 1}), ("product", 32.0), ("wait", 1),
             ("work", {"FMNMX": 1, "VOTE": 1}), ("work", {"MUFU": 1}), ("wait", 0), ("work", {"FMUL": 1})])
+
+    def test_who_waits_for_a_phase_waits_for_the_arrivals_there(self):
+        self.assertEqual(model.steps_of(PHASES, SIMPLE), [
+            ("phase", 4), ("work", {"VOTE": 1}), ("work", {"HGMMA": 1}), ("product", 64.0), ("arrival",), ("arrival",), ("work", {"FMUL": 1}), ("phase", 2)])
+        with self.assertRaisesRegex(ValueError, r"waits at \[UR24\+0x1c008\]"):
+            model.steps_of([line for line in PHASES if line[1] != " RZ, [UR24+0x1c008], RZ"], SIMPLE)
 
     def test_blocks_at_once(self):
         self.assertEqual(emitted.blocks_at_once(253, 128, 49152, H100), 2)    # by registers
@@ -97,6 +108,31 @@ class Running(unittest.TestCase):
             run.warps[1].pause = 40
             self.assertAlmostEqual(run.cycles(), expected)
 
+    def test_a_phase_ends_when_all_of_the_block_have_arrived(self):
+        # The second group begins 40 later: the first one goes on when it arrives, and not when it is as far.
+        def apart(steps, **more):
+            return model.Run(kernel(steps, **more), SIMPLE, 2, apart=40).cycles()
+
+        steps = [("product", 40.0), ("wait", 0), ("arrival",), ("work", {"MUFU": 5}), ("phase", 2)]
+        self.assertAlmostEqual(apart(steps, warps=8), 40 + 80 + 80)
+        self.assertAlmostEqual(apart([*steps[:4], ("barrier",)], warps=8), 120 + 160)  # in step from the second chunk on
+        # Where they arrive last it is a barrier of the block; in the first chunk nobody waits for the arrivals of the one before.
+        late = [("phase", 1), ("product", 40.0), ("wait", 0), ("work", {"MUFU": 5}), ("arrival",)]
+        self.assertAlmostEqual(apart(late, warps=8), 120 + 160)
+        self.assertAlmostEqual(apart(late, blocks=2), 40 + 80 + 80)
+
+    def test_groups_that_do_not_begin_together_drift_apart(self):
+        steps = [("product", 40.0), ("wait", 0), ("work", {"MUFU": 5})]
+        in_step, apart = (model.Run(kernel(steps, warps=8), SIMPLE, 20, apart).cycles() for apart in (0, 40))
+        self.assertAlmostEqual(in_step, 20 * 160)
+        self.assertAlmostEqual(apart, 40 + 20 * 80)
+        # Only groups of warps have products under way while they go on.
+        for steps, ratio in ((steps, 1.5), ([("work", {"HMMA": 10}), ("work", {"MUFU": 5})], 1)):
+            one = kernel(steps, warps=8)
+            machine = dict(SIMPLE, memory_latency=40)
+            found = [model.predict(one, machine, model.Shape(1, 1, 1024), apart)["tflops"] for apart in (False, True)]
+            self.assertGreaterEqual(found[1] / found[0], ratio)
+
     def test_an_exchange_is_waited_for(self):
         self.assertAlmostEqual(cycles([("work", {"SHFL": 2})]), 2 * (H100["shared_latency"] + H100["latency"]))
 
@@ -121,6 +157,10 @@ class Published(unittest.TestCase):
         self.assertEqual(len(ratios), 12)
         self.assertEqual({name: ratio for name, ratio in ratios.items() if not command.LEAST <= ratio <= command.MOST}, {})
 
+    def test_groups_apart_are_no_slower(self):
+        for one, told, _ in command.compared():
+            self.assertGreaterEqual(told["apart"], told["tflops"], one.kernel.name)
+
     def test_every_constant_has_a_source(self):
         for name, machine in machines.MACHINES.items():
             for what, (_, source) in machine.items():
@@ -131,7 +171,7 @@ class Recorded(unittest.TestCase):
     def test_the_document_has_what_the_model_makes_of_the_record(self):
         name, kernels = command.recorded(command.RECORD)
         machine = machines.numbers(name)
-        rows = [(one, told, model.predict(one, machine, model.common_shape(one.head_dim))) for one, told in kernels]
+        rows = [(one, told, command.predicted(one, machine, model.common_shape(one.head_dim))) for one, told in kernels]
         with open(command.DOCUMENT, encoding="utf-8") as file:
             text = file.read()
         for marker, lines in (("gpu-model", command.kernel_lines(rows)), ("gpu-published", command.published_lines())):

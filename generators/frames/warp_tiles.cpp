@@ -132,8 +132,9 @@ void WarpTilesBuilder::define_start() {
     for (int row = 0; row < 2 * k_.tiles; row++) {
         start_ = start_ + start_rows(at({row % 2, row / 2}, false));
     }
+    const int under_way = send_more();
     if (scores_keep_order()) {
-        define_signed();
+        define_signed(under_way);
     }
     if (s_.keeps_query) {
         keep_query();
@@ -142,10 +143,10 @@ void WarpTilesBuilder::define_start() {
 
 // The largest score of a row is found before scores are in their unit, which must not be negative then: the sign goes to query, where a
 // thread changes what it copied.
-void WarpTilesBuilder::define_signed() {
+void WarpTilesBuilder::define_signed(int under_way) {
     const int count = copies_of(k_.rows(), d_);
     Func arrived("query_arrived"), changed("query_signed");
-    arrived(thread()) = device_call("wait", {0}, start_);
+    arrived(thread()) = device_call("wait", {under_way}, start_);
     add_stage(&s_.before, arrived);
     const RDom r(0, count, 0, 2, "rs");
     RDom domain = r;

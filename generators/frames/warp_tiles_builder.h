@@ -18,7 +18,8 @@ public:
 
     WarpTilesBuilder(const AttentionFormulas &formulas, WarpTilesStages *stages)
         : f_(formulas), s_(*stages), k_(stages->blocking), d_(padded(formulas.problem().head_dim)), dv_(stages->padded_head_dim_v()),
-          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_, k_.chunks, k_.product->element_bytes())) {}
+          bytes_(warp_tiles_bytes(k_.rows(), k_.keys, d_, dv_, k_.chunks, k_.product->element_bytes(),
+                                  k_.group_product ? group_tiles_barriers : 0)) {}
     virtual ~WarpTilesBuilder() = default;
 
     void build();
@@ -113,16 +114,18 @@ protected:
         return page == 0 || (page % most == 0 && k_.keys % most == 0) ? most : warp_tiles_page;
     }
 
-    void define_start();
+    virtual void define_start();
     // Copies of values before the first chunk, and what else comes before it.
     virtual Func first_values() { return copy_values("first_", first_chunk_(s_.qt, s_.b), 0, false); }
     virtual Expr more_start() const { return 0; }
+    // Copies that are sent behind those of the first chunk; returns how many groups of them may be under way when that is there.
+    virtual int send_more() { return 0; }
     Expr two_ones() const {
         const uint32_t one = k_.product->a == Number::bf16 ? 0x3f80 : 0x3c00;
         return Halide::Internal::make_const(Halide::UInt(32), int64_t(one | one << 16));
     }
 
-    void define_signed();
+    void define_signed(int under_way);
     void keep_query();
     Expr load_query(const Expr &step, const Expr &mt, const Expr &number, const Expr &after);
     virtual void divide_chunks();

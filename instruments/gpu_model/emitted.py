@@ -78,7 +78,11 @@ def read(folder, name, machine_name, machine):
     numbers = next(iter(told.values()))
     warps, rows = knobs["row_groups"], knobs["row_groups"] * knobs["thread_rows"] * ROWS_OF_PRODUCT
     blocks = blocks_at_once(numbers["registers"], warps * 32, shared_bytes, machine)
-    made = Kernel(name, problem["head_dim"], rows, knobs["kv_tile"], warps, blocks, steps_of(loop, machine), causal=problem["causal"] != "none")
+    try:
+        steps = steps_of(loop, machine)
+    except ValueError as sentence:
+        raise NotRead(str(sentence)) from sentence
+    made = Kernel(name, problem["head_dim"], rows, knobs["kv_tile"], warps, blocks, steps, causal=problem["causal"] != "none")
     return made, {"registers": numbers["registers"], "spilled": max(numbers["spill_stores"], numbers["spill_loads"])}, len(loop)
 
 

@@ -15,6 +15,7 @@ FULL = ("FFMA", "FADD", "FMUL")
 LANES = 32
 BYTES_OF_LANES = {"LDSM": 512, "LDGSTS": 512}  # of shared memory, by a warp
 PRODUCT, GROUP_PRODUCT, GROUP_WAIT, BARRIER, VOTE = "HMMA", "HGMMA", "WARPGROUP.DEPBAR", "BAR", "VOTE"
+ARRIVAL, PHASE_WAIT = "SYNCS.ARRIVE", "SYNCS.PHASECHK"  # of barriers in shared memory
 FLOP_OF_PRODUCT = 2 * 16 * 8 * 16
 WARPS_OF_GROUP = 4
 TINY = 1e-9
@@ -23,7 +24,8 @@ TINY = 1e-9
 @dataclass
 class Kernel:
     """What the model needs to know of a kernel. Steps of a warp, in the order of a chunk:
-    ("work", {instruction: count}), ("product", cycles of the whole multiprocessor), ("wait", products that may be left), ("barrier",)."""
+    ("work", {instruction: count}), ("product", cycles of the whole multiprocessor), ("wait", products that may be left), ("barrier",),
+    ("arrival",) at a barrier in memory, ("phase", steps back to the arrival that it waits for)."""
     name: str
     head_dim: int
     rows: int        # queries of a block
@@ -104,8 +106,8 @@ def steps_of_warps(loop):
 
 
 def steps_of_groups(loop, machine):
-    """In the order of the code. A group of products ends with a mark (gsb0)."""
-    steps, counts, cycles = [], collections.Counter(), 0.0
+    """In the order of the code. A group of products ends with a mark (gsb0). Who waits for a phase of a barrier has arrived there before."""
+    steps, counts, cycles, arrivals, waits = [], collections.Counter(), 0.0, {}, []
 
     def end_of_work(*then):
         if counts:
@@ -116,6 +118,13 @@ def steps_of_groups(loop, machine):
     for opcode, operands in loop:
         if opcode.startswith(BARRIER):
             end_of_work(("barrier",))
+        elif opcode.startswith((ARRIVAL, PHASE_WAIT)):
+            end_of_work(("arrival",))
+            address = re.search(r"\[(.*?)\]", operands).group(1)
+            if opcode.startswith(ARRIVAL):
+                arrivals[address] = len(steps) - 1
+            else:
+                waits.append((len(steps) - 1, address))
         elif opcode.startswith(GROUP_WAIT):
             end_of_work(("wait", int(re.search(r"gsb0, (0x\d+)", operands).group(1), 16)))
         else:
@@ -128,6 +137,11 @@ def steps_of_groups(loop, machine):
             elif kind(opcode) == VOTE:
                 end_of_work()
     end_of_work()
+    for place, address in waits:
+        if address not in arrivals:
+            raise ValueError("the loop waits at [%s], expected that it arrives there, too" % address)
+        back = (place - arrivals[address]) % len(steps)  # in the chunk before where it comes later in the code
+        steps[place] = ("phase", back)
     return steps
 
 
@@ -139,8 +153,9 @@ def warps_of_scheduler(kernel):
 class Warp:
     """A warp of the scheduler in the run below: where it is, and what it still has to do there."""
 
-    def __init__(self, block, kernel, machine):
+    def __init__(self, block, kernel, machine, begin):
         self.block, self.kernel, self.machine = block, kernel, machine
+        self.begin = begin  # when its first chunk begins
         self.place = -1     # of all steps of all chunks
         self.products = []  # cycles that are left of those under way
         self.begin_next(0.0)
@@ -150,34 +165,40 @@ class Warp:
 
     def begin_next(self, now):
         self.place += 1
-        self.left, self.needs, self.pause = 0.0, {}, now
+        self.left, self.needs, self.pause = 0.0, {}, max(now, self.begin)
         if self.step()[0] == "work":
             demands = needs(self.step()[1], self.machine)
             self.left = max(demands.values(), default=0.0)  # alone it would take as long as the busiest resource
             self.needs = {what: cycles / self.left for what, cycles in demands.items() if self.left}
-            self.pause = now + latency(self.step()[1], self.machine)
+            self.pause += latency(self.step()[1], self.machine)
 
 
 class Run:
-    """Warps of one scheduler from the first to the last of so many chunks; the other schedulers of a multiprocessor do the same."""
+    """Warps of one scheduler from the first to the last of so many chunks; the other schedulers of a multiprocessor do the same.
+    Each begins so many cycles after the one before."""
 
-    def __init__(self, kernel, machine, chunks):
+    def __init__(self, kernel, machine, chunks, apart=0.0):
         self.last = chunks * len(kernel.steps)
         each, count = max(1, kernel.warps // WARPS_OF_GROUP), round(warps_of_scheduler(kernel))
-        self.warps = [Warp(number // each, kernel, machine) for number in range(count)]
+        self.warps = [Warp(number // each, kernel, machine, number * apart) for number in range(count)]
         self.now = 0.0
 
     def is_over(self, warp):
         """Whether the step of this warp is over now; begins a product."""
         step = warp.step()
+        if self.now < warp.pause - TINY:
+            return False
         if step[0] == "work":
-            return warp.left <= TINY and self.now >= warp.pause - TINY
+            return warp.left <= TINY
         if step[0] == "product":
             warp.products.append(step[1])
             return True
         if step[0] == "wait":
             return len(warp.products) <= step[1]
-        return all(other.place >= warp.place for other in self.warps if other.block == warp.block)
+        if step[0] == "arrival":
+            return True
+        arrival = warp.place - (step[1] if step[0] == "phase" else 1)  # a barrier of the block: who stands there has passed the step before
+        return all(other.place > arrival for other in self.warps if other.block == warp.block)
 
     def begin_what_can(self):
         begun = True
@@ -192,7 +213,7 @@ class Run:
         while True:
             self.begin_what_can()
             active = [warp for warp in self.warps if warp.place < self.last]
-            working = [warp for warp in active if warp.left > TINY]
+            working = [warp for warp in active if warp.left > TINY and self.now >= warp.begin - TINY]
             # A scheduler starts an instruction of any warp that is ready, so each of these has the same share of the tensor cores.
             multiplying = [warp for warp in self.warps if warp.products]
             asked = collections.Counter()
@@ -239,13 +260,15 @@ def busiest(kernel, machine):
     return dict(total)
 
 
-def predict(kernel, machine, shape):
-    """{"tflops", "share" of the peak of the tensor cores, "cycles" of a chunk, "binds"} of a call."""
+def predict(kernel, machine, shape, apart=False):
+    """{"tflops", "share" of the peak of the tensor cores, "cycles" of a chunk, "binds"} of a call. apart: groups of warps, whose products are
+    under way while they go on, do not begin at the same time, but a latency of the memory after each other."""
     tiles = chunks_of_tiles(kernel, shape.length)
     mean = sum(tiles) / len(tiles)
     few = max(1, math.floor(mean))
     # Between two whole numbers of chunks on a straight line.
-    one, two = (Run(kernel, machine, chunks).cycles() for chunks in (few, few + 1))
+    after_another = machine["memory_latency"] if apart and any(step[0] == "product" for step in kernel.steps) else 0
+    one, two = (Run(kernel, machine, chunks, after_another).cycles() for chunks in (few, few + 1))
     cycles = one + (two - one) * (mean - few)
     floor = copied_cycles(kernel, machine) * mean
     ends = 2 * machine["memory_latency"]  # the first copies, and the stores

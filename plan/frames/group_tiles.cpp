@@ -14,7 +14,7 @@ namespace {
 class GroupTiles : public Frame {
 public:
     const char *name() const override { return "group_tiles"; }
-    int schedule_version() const override { return 1; }
+    int schedule_version() const override { return 2; }
     KnobUser knob_user() const override { return KnobUser::warp_tiles; }
     bool multiplies_by_warps() const override { return true; }
     bool of_one_capability() const override { return true; }
@@ -29,7 +29,7 @@ public:
         fill(t->thread_rows, 1);
         fill(t->row_groups, 8);
         fill(t->kv_tile, 128);
-        fill(t->kv_chunks, 2);
+        fill(t->kv_chunks, chunks);
         fill(t->load_width, warp_tiles_copied_elements(p.dtype));
     }
 
@@ -42,9 +42,10 @@ public:
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const Product &product = *machine.group_product(p.dtype);
         const int group = product.holders() / machine.warp();
-        if (t.row_groups % group != 0 || t.thread_rows != 1 || t.kv_chunks != 2) {
-            return "tiling: group_tiles has thread_rows 1, kv_chunks 2 and a row_groups that is a multiple of " + std::to_string(group) +
-                   ", found " + std::to_string(t.thread_rows) + ", " + std::to_string(t.kv_chunks) + " and " + std::to_string(t.row_groups);
+        if (t.row_groups % group != 0 || t.thread_rows != 1 || t.kv_chunks != chunks) {
+            return sentence(
+                "tiling: group_tiles has thread_rows 1, kv_chunks %d and a row_groups that is a multiple of %d, found %d, %d and %d",
+                chunks, group, t.thread_rows, t.kv_chunks, t.row_groups);
         }
         const int rows = t.row_groups / group * product.m;
         const int64_t registers =
@@ -52,13 +53,16 @@ public:
         return first_of(
             {copies_refusal(p, t),
              at_most("a block's tiles",
-                     warp_tiles_bytes(rows, t.kv_tile, p.head_dim, p.head_dim_v, t.kv_chunks, product.element_bytes()).all(),
+                     warp_tiles_bytes(rows, t.kv_tile, p.head_dim, p.head_dim_v, t.kv_chunks, product.element_bytes(), group_tiles_barriers)
+                         .all(),
                      machine.shared_on_request(), "bytes of shared memory"),
              at_most("scores, probs and sums of a thread (kv_tile x 3/4 + head_dim_v / 2)", registers, most_registers, "registers")});
     }
     void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
 
 private:
+    // Keys come two chunks ahead, and products of other groups may still read the chunk before this one.
+    static constexpr int chunks = 3;
     static constexpr int most_registers = 200; // of 255: the others are references, addresses and what is computed
 };
 

@@ -62,7 +62,7 @@ public:
         const Product &product = *product_for(p, machine);
         const int64_t sums = int64_t(t.thread_rows) * (t.kv_tile + p.head_dim_v) / product.n * product.sums_of_lane();
         return first_of(
-            {copies_refusal(p, t),
+            {copies_refusal(p, t), at_most("chunks of a block (kv_chunks)", t.kv_chunks, most_chunks, "places"),
              at_most("a block's tiles", shared_bytes(t, p, product, t.kv_chunks), machine.shared_on_request(), "bytes of shared memory"),
              at_most("scores and sums of a thread (thread_rows x (kv_tile + head_dim_v) / 2)", sums, most_thread_sums, "registers")});
     }
@@ -70,6 +70,7 @@ public:
 
 private:
     static constexpr int most_head_dim = 128;
+    static constexpr int most_chunks = 2;  // a barrier of each chunk keeps warps together
     static constexpr int enough_warps = 8; // of a multiprocessor: as many as there are registers for
 };
 
@@ -79,11 +80,11 @@ int warp_tiles_few_blocks(const Problem &p, int usual, int small) {
     return small >= usual || !contract::by_heads(p) ? 0 : p.causal != POLYHEAD_NOT_CAUSAL ? usual : small;
 }
 
-WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes) {
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes, int barriers) {
     const auto of_row = [=](int columns) {
         return (columns * element_bytes + warp_tiles_row_bytes - 1) / warp_tiles_row_bytes * warp_tiles_row_bytes;
     };
-    return {rows * of_row(head_dim), keys * of_row(head_dim), keys * of_row(head_dim_v), chunks};
+    return {rows * of_row(head_dim), keys * of_row(head_dim), keys * of_row(head_dim_v), chunks, barriers};
 }
 
 std::string copies_refusal(const Problem &p, const Tiling &t) {

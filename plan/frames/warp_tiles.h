@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../../contract/dtypes.h"
+#include "../../machines/device_calls.h"
 #include "../../machines/machine.h"
 #include "../problem.h"
 #include "../tiling.h"
@@ -32,11 +33,15 @@ inline const Product *product_for(const Problem &problem, const Machine &machine
 // Why tiles cannot be copied with these numbers, or empty.
 std::string copies_refusal(const Problem &problem, const Tiling &tiling);
 
-// Bytes of the queries of a block, and of the keys and the values of a chunk; chunks that there is room for.
+// Barriers in memory of the frame "group tiles": chunks that are there, chunks that nobody reads any more.
+constexpr int group_tiles_barriers = 2;
+
+// Bytes of the queries of a block, and of the keys and the values of a chunk; chunks that there is room for; barriers behind them.
 struct WarpTilesBytes {
-    int query, key, value, chunks;
-    int all() const { return query + chunks * (key + value); }
+    int query, key, value, chunks, barriers;
+    int tiles() const { return query + chunks * (key + value); }
+    int all() const { return tiles() + barriers * memory_barrier_bytes; }
 };
-WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes);
+WarpTilesBytes warp_tiles_bytes(int rows, int keys, int head_dim, int head_dim_v, int chunks, int element_bytes, int barriers = 0);
 
 } // namespace polyhead::gen

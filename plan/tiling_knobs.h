@@ -149,7 +149,7 @@ inline KnobUse in(KnobUser user, int least, int most) {
       in(KnobUser::warp_tiles, 1, 2).tried({1, 2}))                                                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \
       in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                       \
-    X(warp_products, "1: linear layers of f16 or bf16 are multiplied by warps, in a variant of its own",                                    \
+    X(warp_products, "1: linear layers of f16 or bf16, or of f32 with precision tf32x3, are multiplied by warps, in a variant of its own", \
       in(KnobUser::linear_gpu, 0, 1))                                                                                                      \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
       in(KnobUser::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                       \

@@ -246,5 +246,5 @@ TEST_CASE("generator: layers of floats for CUDA have variants whose warps multip
         return error;
     };
     check_sentence(refused(66, ""), {"embed_dim is 66", "multiple of 4"});
-    check_sentence(refused(64, " linear_block=128"), {"linear_rows 6", "whole warps, 48 rows and 64 columns"});
+    check_sentence(refused(64, " linear_block=54"), {"linear_rows 6", "whole warps, 48 rows and 64 columns"});
 }

@@ -165,8 +165,8 @@ private:
         const std::vector<Statistic> statistics = statistics_of(p);
         const bool joined = !statistics.empty() && attention->writes_one_output();
         const Storage kept = heads_inside ? context_storage() : storage();
-        // Statistics are f32: beside elements of another type they are copied from.
-        const bool copied = joined && (!heads_inside || kept.type != Halide::Float(32));
+        // Statistics are f32: beside elements of another type they are copied from, and so are rows that warps read in whole copies.
+        const bool copied = joined && (!heads_inside || kept.type != Halide::Float(32) || tiling().warp_products != 0);
         o.func = copied ? Halide::Func("attended") : result;
         o.statistics = joined ? statistics : std::vector<Statistic>();
         o.columns = p.head_dim_v + int(o.statistics.size());
@@ -377,7 +377,8 @@ private:
                                    layer_product(),
                                    layer_tiles(),
                                    thread_blocking(tiling(), machine()),
-                                   warp_blocking(tiling(), p.dtype, machine()),
+                                   warp_blocking(tiling(), p, machine()),
+                                   frame().multiplies_by_warps(),
                                    heads_storage(),
                                    context_storage(),
                                    joined_rows(p, in)};
@@ -455,7 +456,7 @@ private:
         };
         in.product = layer_product();
         in.tiles = layer_tiles();
-        in.warps = warp_blocking(tiling(), p.dtype, machine());
+        in.warps = warp_blocking(tiling(), p, machine());
         in.tensor = rows.tensor;
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;

@@ -223,7 +223,7 @@ inline constexpr ProblemField problem_fields[] = {
                   "gradients --query-norm: also writes the gradients of its weight and bias"),
     field::yes_no("grad_key_norm", &polyhead_problem::grad_key_norm, ops::attention_backward, field::same_truth,
                   "gradients --key-norm: also writes the gradients of its weight and bias"),
-    field::choice("precision", &polyhead_problem::precision, ops::sdpa, field::same,
+    field::choice("precision", &polyhead_problem::precision, ops::sdpa | ops::mha | ops::linear, field::same,
                   "f32: how GPUs may multiply; tf32x3 is three products of tf32 by tensor cores, within the same error", "ieee", "tf32x3"),
 };
 constexpr size_t num_problem_fields = sizeof(problem_fields) / sizeof(ProblemField);

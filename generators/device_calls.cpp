@@ -68,8 +68,13 @@ Expr negated(const Product &product, const Expr &address) {
     return product.parts() > 1 ? device_call(of_type("negate", product), {address}) : device_call("negate", {address});
 }
 
-Expr split(const Expr &words, int count, const Expr &to, const Expr &after) {
-    return device_call("split_" + std::to_string(count), {words, to}, after);
+Expr split(const Expr &stored, int words, int operands, const Expr &to, const Expr &loaded) {
+    constexpr int parts = 2;
+    Expr done = loaded;
+    for (int i = 0; i < operands; i++) {
+        done = device_call("split_" + std::to_string(words), {stored + i * words, to + i * words * parts}, done);
+    }
+    return done;
 }
 
 Expr packed(const Product &product, const Expr &low, const Expr &high) {

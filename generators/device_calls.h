@@ -41,8 +41,8 @@ Halide::Expr mended(const Product &product, const std::vector<Halide::Expr> &arg
 // The signs of the elements of a copy at an address in shared memory change.
 Halide::Expr negated(const Product &product, const Halide::Expr &address);
 
-// 2 or 4 registers of floats as parts, from a register on.
-Halide::Expr split(const Halide::Expr &words, int count, const Halide::Expr &to, const Halide::Expr &after);
+// Operands of a product in parts, from a register on, of 2 or 4 registers of floats each, which `loaded` filled.
+Halide::Expr split(const Halide::Expr &stored, int words, int operands, const Halide::Expr &to, const Halide::Expr &loaded);
 
 // Two values as one word of elements that the product multiplies, rounded to nearest.
 Halide::Expr packed(const Product &product, const Halide::Expr &low, const Halide::Expr &high);

@@ -40,7 +40,7 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     p.joined = numbers.joined;
     p.linear = linear(name, in);
     p.panels_per_head = panels_per_head;
-    p.in_rows = numbers.warps && numbers.heads.type.bits() == 16;
+    p.in_rows = numbers.heads_in_rows;
     p.heads = Halide::Func(name);
     if (numbers.threads) {
         auto at = [&p](const Expr &column, const Expr &panel, const Expr &t) { return std::vector<Expr>{column, t, panel, p.b}; };

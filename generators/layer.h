@@ -33,6 +33,7 @@ struct LayerNumbers {
     const Product *product, *tiles;        // as in LinearInputs
     std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
     std::optional<WarpBlocking> warps;     // where warps multiply
+    bool heads_in_rows;                    // attention reads rows of heads, too
     Storage heads, context;                // how projected heads and the context are kept
     JoinedRows joined;
 };

@@ -14,7 +14,7 @@ using Halide::Var;
 
 namespace {
 
-constexpr int linear_panel = POLYHEAD_WEIGHT_PANEL, of_copy = 8; // elements of one copy
+constexpr int linear_panel = POLYHEAD_WEIGHT_PANEL, together = linear_panel / 8; // tiles of columns of a panel
 
 class LinearWarpsBuilder {
 public:
@@ -59,26 +59,33 @@ private:
     }
 
     int steps() const { return k_.depth / k_.product->k; }
+    int piece() const { return WarpBlocking::copy / k_.product->element_bytes(); } // elements of a copy
+    bool splits() const { return k_.product->parts() > 1; }
+    // A lane's words of the weight are neighbours in its columns. Pairs of inputs and floats are such words as they lie.
+    bool turns_weight() const { return pair_ * k_.product->element_bytes() < 4; }
     // Of the weight in a chunk: rows of a panel, bytes of one, and of the panel.
     int weight_rows() const { return k_.depth / pair_; }
-    int weight_row_bytes() const { return linear_panel * pair_ * WarpBlocking::element_bytes; }
+    int weight_row_bytes() const { return linear_panel * pair_ * k_.product->element_bytes(); }
     int panel_bytes() const { return weight_rows() * weight_row_bytes(); }
     int block_panels() const { return k_.columns() / linear_panel; }
 
     void number_registers() {
         LinearWarpsStages::Registers &r = s_.registers;
+        r.product = r.acc + k_.row_tiles * k_.column_tiles * k_.product->sums_of_lane();
         r.weight = r.rows + k_.row_tiles * k_.product->words_of_a();
+        r.stored = r.weight + together * k_.product->words_of_b();
     }
 
     // Where a piece of a row lies among rows of a chunk. Pieces are exchanged, so that 8 rows that are read together lie on different
     // banks.
     Expr row_place(const Expr &row, const Expr &x) const {
+        constexpr int of_all_banks = 8;
         const int pieces = k_.row_bytes() / WarpBlocking::copy;
-        return row * k_.row_bytes() + (x ^ (row * pieces / of_copy % pieces)) * WarpBlocking::copy;
+        return row * k_.row_bytes() + (x ^ (row * pieces / of_all_banks % pieces)) * WarpBlocking::copy;
     }
-    // The same in a panel of the weight. Where inputs lie in pairs, 4 rows are read together, of each two neighbouring pieces.
+    // The same in a panel of the weight. Where words are read one by one, 4 rows are read together, of each two neighbouring pieces.
     Expr weight_place(const Expr &row, const Expr &x) const {
-        const Expr exchanged = pair_ == 1 ? row / 4 % 2 : row / 2 % 2 * 2;
+        const Expr exchanged = turns_weight() ? row / 4 % 2 : row / 2 % 2 * 2;
         return row * weight_row_bytes() + (x ^ exchanged) * WarpBlocking::copy;
     }
     Expr slot_place(const Expr &chunk) const { return chunk % k_.chunks * k_.bytes(); }
@@ -95,11 +102,10 @@ private:
         // A lane's part of the addresses of matrices: 8 rows of each of 4.
         row_at_(vars({n_})) = base_ + row_place(first_row + lane / 8 % 2 * 8 + lane % 8, n_ * 2 + lane / 16);
         add_stage(&s_.before, row_at_, {{n_, steps()}});
-        // Pairs of inputs are the words that a lane has of a matrix of 8 columns: it reads them one by one.
-        const Expr of_panel = pair_ == 1 ? weight_place(lane / 8 % 2 * 8 + lane % 8, lane / 16)
-                                         : weight_place(lane % 4, n_ * 2 + lane / 16) + lane / 4 % 4 * 4;
+        const Expr of_panel = turns_weight() ? weight_place(lane / 8 % 2 * 8 + lane % 8, lane / 16)
+                                             : weight_place(lane % 4, n_ * 2 + lane / 16) + lane / 4 % 4 * 4;
         weight_at_(vars({n_})) = base_ + k_.rows_bytes() + first_panel * panel_bytes() + of_panel;
-        add_stage(&s_.before, weight_at_, {{n_, pair_}});
+        add_stage(&s_.before, weight_at_, {{n_, turns_weight() ? 1 : together}});
     }
 
     // The number of a piece among those that the threads share out.
@@ -114,8 +120,8 @@ private:
     Expr copy_of_rows(const Expr &chunk, const Expr &after) const {
         const int of_row = k_.row_bytes() / WarpBlocking::copy, pieces = k_.rows() * of_row;
         const Expr own = pieces % k_.threads() == 0 ? own_piece(n_) : min(own_piece(n_), pieces - 1);
-        const Expr row = own / of_row, x = own % of_row, m = s_.y * k_.rows() + row, k = chunk * k_.depth + x * of_copy;
-        const Expr input = existing(k, width_ - of_copy);
+        const Expr row = own / of_row, x = own % of_row, m = s_.y * k_.rows() + row, k = chunk * k_.depth + x * piece();
+        const Expr input = existing(k, width_ - piece());
         return device_call("copy", {base_ + slot_place(chunk) + row_place(row, x) + after,
                                     in_.stored_rows(input % in_.inner, input / in_.inner, existing(m, s_.num_rows - 1), s_.b),
                                     bytes_if(m < s_.num_rows && k < width_)});
@@ -129,7 +135,7 @@ private:
         const Expr all_panels = s_.x * block_panels() + panel, k = chunk * k_.depth + row * pair_;
         return device_call("copy",
                            {base_ + slot_place(chunk) + k_.rows_bytes() + panel * panel_bytes() + weight_place(row, x) + after,
-                            in_.weight.stored(x * (of_copy / pair_), existing(k, width_ - pair_), existing(all_panels, in_.panels - 1)),
+                            in_.weight.stored(x * (piece() / pair_), existing(k, width_ - pair_), existing(all_panels, in_.panels - 1)),
                             bytes_if(all_panels < in_.panels && k < width_)});
     }
 
@@ -175,30 +181,37 @@ private:
     void define_products(const Expr &place) {
         const Product &product = *k_.product;
         const LinearWarpsStages::Registers &r = s_.registers;
-        constexpr int together = linear_panel / 8; // tiles of a panel
         const int words_a = product.words_of_a(), words_b = product.words_of_b();
         s_.row_fragments = func("row_fragments");
-        s_.row_fragments(chunk_vars({mt_, step_})) = device_call(
-            "load_matrices", {r.rows + mt_ * words_a, row_at_(at({step_ % steps()})) + place, mt_ * (product.m * k_.row_bytes())});
+        const Expr of_rows = r.rows + mt_ * words_a,
+                   loaded_rows = device_call("load_matrices", {splits() ? Expr(r.stored) : of_rows, row_at_(at({step_ % steps()})) + place,
+                                                               mt_ * (product.m * k_.row_bytes())});
+        s_.row_fragments(chunk_vars({mt_, step_})) =
+            splits() ? split(r.stored, product.stored_words_of_a(), 1, of_rows, loaded_rows) : loaded_rows;
         s_.weight_fragments = func("weight_fragments");
-        const Expr of_group = group_ * panel_bytes() + step_ * (product.k / pair_ * weight_row_bytes());
+        const int at_once = splits() ? 1 : together; // tiles of columns; parts take twice the registers
+        const Expr of_group = group_ * at_once / together * panel_bytes() + step_ * (product.k / pair_ * weight_row_bytes());
+        const int words = product.stored_words_of_b(), first = splits() ? r.stored : r.weight;
         Expr loaded = 0;
-        if (pair_ == 1) {
-            loaded = device_call("load_transposed", {r.weight, weight_at_(at({0})) + place, of_group});
+        if (turns_weight()) {
+            loaded = device_call("load_transposed", {first, weight_at_(at({0})) + place, of_group});
         } else {
-            for (int word = 0; word < together * words_b; word++) {
-                const Expr address = weight_at_(at({word / words_b})) + place;
-                const int further = word % words_b * (product.k / pair_ / words_b * weight_row_bytes());
-                loaded = loaded + device_call("load_word", {r.weight + word, address, of_group + further});
+            for (int word = 0; word < at_once * words; word++) {
+                const Expr address = weight_at_(at({(group_ * at_once + word / words) % together})) + place;
+                const int further = word % words * (product.k / pair_ / words * weight_row_bytes());
+                loaded = loaded + device_call("load_word", {first + word, address, of_group + further});
             }
         }
-        s_.weight_fragments(chunk_vars({group_, step_})) = loaded;
-        const RDom d({{0, k_.row_tiles}, {0, together}, {0, k_.column_tiles / together}, {0, steps()}}, s_.name + "_of_chunk");
+        s_.weight_fragments(chunk_vars({group_, step_})) = splits() ? split(first, words, at_once, r.weight, loaded) : loaded;
+        const RDom d({{0, k_.row_tiles}, {0, at_once}, {0, k_.column_tiles / at_once}, {0, steps()}}, s_.name + "_of_chunk");
         s_.products = func("products");
         s_.products(chunk_vars({})) = 0;
-        s_.products(chunk_vars({})) += warp_product(
-            product, r.acc + (d[0] * k_.column_tiles + d[2] * together + d[1]) * product.sums_of_lane(), r.rows + d[0] * words_a,
-            r.weight + d[1] * words_b, 0, s_.row_fragments(at({d[0], d[3]}, c_)) + s_.weight_fragments(at({d[2], d[3]}, c_)));
+        const Expr sums = r.acc + (d[0] * k_.column_tiles + d[2] * at_once + d[1]) * product.sums_of_lane();
+        const Expr multiplied =
+            warp_product(product, splits() ? Expr(r.product) : sums, r.rows + d[0] * words_a, r.weight + d[1] * words_b, splits() ? 1 : 0,
+                         s_.row_fragments(at({d[0], d[3]}, c_)) + s_.weight_fragments(at({d[2], d[3]}, c_)));
+        // A product may cut off what it adds to a sum: within 8 inputs that is less than f32 may err by, over thousands it is not.
+        s_.products(chunk_vars({})) += splits() ? device_call("add", {sums, r.product}, multiplied) : multiplied;
         s_.of_chunk.push_back({s_.products, {}, {d[0], d[1], d[2], d[3]}});
         s_.products_of_load = d[2];
         s_.products_of_step = d[3];

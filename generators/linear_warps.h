@@ -38,10 +38,11 @@ struct LinearWarpsStages {
 
     std::string name;
     std::function<Halide::Expr(Halide::Expr column)> bias;
-    // Registers of floats and of words, by their numbers: sums; fragments of rows, of the weight.
+    // Registers of floats and of words, by their numbers: sums, those of one product; fragments of rows, of the weight, floats that become
+    // parts.
     struct Registers {
-        int acc = 0;
-        int rows = 0, weight = 0;
+        int acc = 0, product = 0;
+        int rows = 0, weight = 0, stored = 0;
     } registers;
 
 private:

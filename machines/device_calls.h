@@ -90,11 +90,12 @@ struct DeviceCall {
 #define POLYHEAD_FIND_FLOAT(word)                                                                                                          \
     "and.b32 %t, %x" word ", 0x7f800000;\nsetp.eq.b32 %q, %t, 0x7f800000;\nselp.b32 %x" word ", 0, %x" word                                \
     ", %q;\nselp.b32 %t, 1, 0, %q;\nor.b32 %all, %all, %t;\n"
-// A float x as two numbers of 11 bits: the upper is cut off, so that it stays finite; the lower is what is left, rounded. Of an infinity
-// nothing is left: inf - inf is no number, and becomes 0.
+// A float x as two numbers of 11 bits: the upper is cut off, so that it stays finite; the lower is what is left, rounded. Of what is not
+// finite nothing is left: inf - inf is no number. It is the lower part, and 0 the upper: as an upper part an infinity would meet the lower
+// part of a number that has none, and inf * 0 is no number either.
 #define POLYHEAD_SPLIT_FLOAT(x, upper, lower)                                                                                              \
-    "and.b32 %u, " x ", 0xffffe000;\nsub.f32 %l, " x ", %u;\nsetp.num.f32 %q, %l, %l;\nselp.b32 %l, %l, 0, %q;\n"                          \
-    "add.s32 %l, %l, 4096;\nand.b32 " lower ", %l, 0xffffe000;\nmov.b32 " upper ", %u;\n"
+    "and.b32 %u, " x ", 0xffffe000;\nsub.f32 %l, " x ", %u;\nsetp.num.f32 %q, %l, %l;\nselp.b32 %l, %l, %u, %q;\n"                         \
+    "selp.b32 " upper ", %u, 0, %q;\nadd.s32 %l, %l, 4096;\nand.b32 " lower ", %l, 0xffffe000;\n"
 #define POLYHEAD_SPLIT(text) "{\n.reg .pred %q;\n.reg .b32 %u, %l, %x;\n" text "}"
 
 inline constexpr DeviceCall device_calls[] = {
@@ -134,6 +135,9 @@ inline constexpr DeviceCall device_calls[] = {
     {"group_wait_behind", "nvo", Result::none,
      "{\n.reg .pred %q;\nsetp.gt.s32 %q, $1, 2130706432;\nvote.sync.any.pred %q, %q, -1;\n@!%q bra.uni $polyhead_there$#;\nnanosleep.u32 "
      "0;\n$polyhead_there$#:\nwgmma.wait_group.sync.aligned $0;\n}"},
+    // (first of 4, first of what is added to them)
+    {"add", "ffo", Result::none,
+     "add.f32 $0+0, $0+0, $1+0;\nadd.f32 $0+1, $0+1, $1+1;\nadd.f32 $0+2, $0+2, $1+2;\nadd.f32 $0+3, $0+3, $1+3;"},
     {"get", "fo", Result::real, "mov.b32 $=, $0;"},
     {"set", "fvo", Result::none, "mov.b32 $0, $1;"},
     {"set_word", "wvo", Result::none, "mov.b32 $0, $1;"},

@@ -198,7 +198,7 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
 // blocks of few rows.
 std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
     const auto by_products = [](const VariantPlan &plan) { return plan.tiling.warp_products != 0; };
-    const Product *product = machine.warp_product(p.dtype);
+    const Product *product = product_for(p, machine);
     if (!contract::projects(p) || !product || plans.empty() || std::any_of(plans.begin(), plans.end(), by_products)) {
         return plans;
     }

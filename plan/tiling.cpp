@@ -71,8 +71,8 @@ std::optional<ThreadBlocking> thread_blocking(const Tiling &t, const Machine &ma
     return ThreadBlocking{t.linear_columns, t.linear_rows, t.linear_panels, std::max(1, t.linear_block / t.linear_rows)};
 }
 
-std::optional<WarpBlocking> warp_blocking(const Tiling &t, int dtype, const Machine &machine) {
-    const Product *product = machine.warp_product(dtype);
+std::optional<WarpBlocking> warp_blocking(const Tiling &t, const Problem &p, const Machine &machine) {
+    const Product *product = product_for(p, machine);
     if (t.warp_products == 0 || !product) {
         return std::nullopt;
     }
@@ -85,7 +85,7 @@ std::optional<WarpBlocking> warp_blocking(const Tiling &t, int dtype, const Mach
                         column_tiles,
                         t.linear_block / (row_tiles * product->m),
                         t.linear_panels * POLYHEAD_WEIGHT_PANEL / (column_tiles * product->n),
-                        few_rows ? 64 : 32,
+                        (few_rows ? 128 : 64) / product->element_bytes(),
                         few_rows ? 4 : 3};
 }
 

@@ -43,6 +43,11 @@ struct ThreadBlocking {
     int row_threads;   // of a block
 };
 
+// What the warps of a GPU multiply the elements of a problem by, floats in parts where it allows them; or null.
+inline const Product *product_for(const Problem &problem, const Machine &machine) {
+    return machine.warp_product(problem.dtype, problem.precision == POLYHEAD_TF32X3);
+}
+
 // How a GPU's threads share a linear layer; nothing on a CPU.
 std::optional<ThreadBlocking> thread_blocking(const Tiling &tiling, const Machine &machine);
 
@@ -58,13 +63,13 @@ struct WarpBlocking {
     int columns() const { return column_warps * column_tiles * product->n; }
     int threads() const { return row_warps * column_warps * lanes; }
     // Of a chunk.
-    int row_bytes() const { return depth * element_bytes; }
+    int row_bytes() const { return depth * product->element_bytes(); }
     int rows_bytes() const { return rows() * row_bytes(); }
     int bytes() const { return rows_bytes() + columns() * row_bytes(); }
 
-    static constexpr int element_bytes = 2, copy = 16; // bytes of an element, and of one copy
+    static constexpr int copy = 16; // bytes
 };
 // Nothing where threads multiply.
-std::optional<WarpBlocking> warp_blocking(const Tiling &tiling, int dtype, const Machine &machine);
+std::optional<WarpBlocking> warp_blocking(const Tiling &tiling, const Problem &problem, const Machine &machine);
 
 } // namespace polyhead::gen

@@ -148,9 +148,9 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(kv_chunks, "chunks of key and value in shared memory; with 1 the next keys arrive while values are used, and the values later; 3 in group_tiles", \
       in(KnobUser::warp_tiles, 1, 3).tried({1, 2, 3}))                                                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \
-      in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8, 16}))                                                       \
-    X(warp_products, "1: linear layers of f16 or bf16 are multiplied by warps, in a variant of its own",                                    \
-      in(KnobUser::linear_gpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::products))                                                      \
+      in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8, 16}))                                                   \
+    X(warp_products, "1: linear layers of f16 or bf16, or of f32 with precision tf32x3, are multiplied by warps, in a variant of its own", \
+      in(KnobUser::linear_gpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::products))                                                     \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
       in(KnobUser::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                       \
       in(KnobUser::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles))                                                        \

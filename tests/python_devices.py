@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
+from polyhead.kernel import target_of
 from python_inputs import random, state_dict
 from polyhead.reference import attention, layer, visible
 from tier import sampled_cases
@@ -47,6 +48,22 @@ class OnDevice(unittest.TestCase):
         self.assertEqual("warp_tiles" in text, DEVICE.startswith("cuda"), text)
         with self.assertRaisesRegex(polyhead.Error, "precision: found 'tf32', expected ieee or tf32x3"):
             polyhead.sdpa(QUERY, KEY, VALUE, device=DEVICE, precision="tf32")
+
+    def test_layers_of_floats_by_tensor_cores(self):
+        device, state, x = polyhead.Device(DEVICE), state_dict(4, 32, 2), random(5, 1, 20, 32)
+        module = polyhead.MultiheadAttention(32, 2, precision="tf32x3")
+        module.load_state_dict(state)
+        self.close(module(x, device=DEVICE)[0], layer(state, 2, x)[0])
+        self.close(module(x)[0], layer(state, 2, x)[0])
+        with self.assertRaisesRegex(polyhead.Error, "precision: found 'tf32', expected ieee or tf32x3"):
+            polyhead.MultiheadAttention(32, 2, precision="tf32")
+        cuda = DEVICE.startswith("cuda")
+        linear = polyhead.compile("linear", embed_dim=32, out_features=24, no_bias=True, precision="tf32x3", target=target_of(device))
+        weight, rows, out = random(6, 24, 32), x[0], np.empty((20, 24), np.float32)
+        arrays = {"input": rows, "weights": linear.pack(out_proj=weight), "out": out, "device": DEVICE}
+        linear(**arrays)
+        self.close(out, rows.astype(np.float64) @ weight.T.astype(np.float64))
+        self.assertEqual("warp_products=1" in linear.explain(**arrays), cuda)
 
     def test_arrays_on_the_device(self):
         device = polyhead.Device(DEVICE)

@@ -323,7 +323,7 @@ TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps m
         CHECK(gen::plan_variants(p, {cuda}, "frame=linear warp_products=1" + tiling, &error).empty());
         return error;
     };
-    check_sentence(refused(""), {"warp_products 1 needs f16 or bf16", "8.0"});
+    check_sentence(refused(""), {"warp_products 1 needs f16 or bf16", "or f32 with precision tf32x3", "8.0"});
     p.dtype = POLYHEAD_F16;
     for (const int rows : {16, 17}) {
         Problem fixed = p;

@@ -160,11 +160,12 @@ class Sides(unittest.TestCase):
                                             {"is_causal": False, "enable_gqa": True})])
 
     def test_a_layer(self):
-        torch = Torch()
-        with mock.patch.object(race_torch, "torch", torch):
-            sides = race_torch.sides({"op": "mha", "dtype": "f16", "embed_dim": 2048, "heads": 16}, (4, 4096, 4096), {})
-            self.assertGreater(sides["torch MultiheadAttention"](2), 0)
-        torch.nn.MultiheadAttention.assert_called_once_with(2048, 16, batch_first=True, device="cuda", dtype="f16")
+        for dtype in ("f16", "f32"):
+            torch = Torch()
+            with mock.patch.object(race_torch, "torch", torch):
+                sides = race_torch.sides({"op": "mha", "dtype": dtype, "embed_dim": 2048, "heads": 16}, (4, 4096, 4096), {})
+                self.assertGreater(sides["torch MultiheadAttention"](2), 0)
+            torch.nn.MultiheadAttention.assert_called_once_with(2048, 16, batch_first=True, device="cuda", dtype=dtype)
 
     def test_without_pytorch_there_is_no_side(self):
         with mock.patch.object(race_torch, "torch", None):
@@ -188,6 +189,8 @@ class Report(unittest.TestCase):
         one = a_race(race_f32_d64_full_tf32x3=[0.002] * 3, race_f32_d64_full_ieee=[0.003] * 3, torch__EFFICIENT_ATTENTION=[0.0018] * 3)
         one["kernel"] = dict(one["kernel"], dtype="f32")
         self.assertIn("| a race: tf32 of its efficient path | 0.90 | 0.75 | kept |", race_report.lines_of_promises([one]))
+        one["kernel"]["op"] = "mha"
+        self.assertEqual(race_report.promises([one]), [])
 
     def test_best_and_worst_are_so_by_their_predictions(self):
         one = a_race(race_a_mma=[0.004] * 3, race_b_wgmma=[0.002] * 3, torch__default=[0.001] * 3)

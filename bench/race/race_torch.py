@@ -31,10 +31,13 @@ def timed(call, calls):
     return (time.perf_counter() - start) / calls
 
 
+def dtype_of(kernel):
+    return {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[kernel["dtype"]]
+
+
 def attention(kernel, shape, backend):
     batch, rows, keys = shape
-    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[kernel["dtype"]]
-    tensors = [torch.randn(batch, heads, length, kernel["head_dim"], device="cuda", dtype=dtype)
+    tensors = [torch.randn(batch, heads, length, kernel["head_dim"], device="cuda", dtype=dtype_of(kernel))
                for heads, length in ((kernel["heads"], rows), (kernel["kv_heads"], keys), (kernel["kv_heads"], keys))]
     grouped = kernel["heads"] != kernel["kv_heads"]
 
@@ -49,8 +52,8 @@ def attention(kernel, shape, backend):
 
 
 def layer(kernel, shape):
-    made = torch.nn.MultiheadAttention(kernel["embed_dim"], kernel["heads"], batch_first=True, device="cuda", dtype=torch.float16).eval()
-    x = torch.randn(shape[0], shape[1], kernel["embed_dim"], device="cuda", dtype=torch.float16)
+    made = torch.nn.MultiheadAttention(kernel["embed_dim"], kernel["heads"], batch_first=True, device="cuda", dtype=dtype_of(kernel)).eval()
+    x = torch.randn(shape[0], shape[1], kernel["embed_dim"], device="cuda", dtype=dtype_of(kernel))
     return lambda: made(x, x, x, need_weights=False)[0]
 
 

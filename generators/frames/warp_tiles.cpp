@@ -178,7 +178,7 @@ Expr WarpTilesBuilder::load_query(const Expr &step, const Expr &mt, const Expr &
     const Expr to = s_.registers.query + number * k_.product->words_of_a();
     const Expr loaded =
         device_call("load_matrices", {splits() ? Expr(s_.registers.stored) : to, query_at_(at({step % 4}, false)) + after, place});
-    return splits() ? split(s_.registers.stored, k_.product->stored_words_of_a(), to, loaded) : loaded;
+    return splits() ? split(s_.registers.stored, k_.product->stored_words_of_a(), 1, to, loaded) : loaded;
 }
 
 void WarpTilesBuilder::divide_chunks() {

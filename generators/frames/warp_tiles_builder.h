@@ -49,10 +49,7 @@ protected:
     int sixteens_of_panel() const { return row_bytes / k_.product->element_bytes() / (2 * eight); }
     bool splits() const { return k_.product->parts() > 1; }
     // The operands of two products along columns, in parts.
-    Expr split_pair(int to, const Expr &loaded) const {
-        const int stored = s_.registers.stored, words = k_.product->stored_words_of_b();
-        return split(stored + words, words, to + k_.product->words_of_b(), split(stored, words, to, loaded));
-    }
+    Expr split_pair(int to, const Expr &loaded) const { return split(s_.registers.stored, k_.product->stored_words_of_b(), 2, to, loaded); }
 
     Vars thread() const { return {s_.lane, s_.w, s_.qt, s_.h, s_.b}; }
     template <typename T> std::vector<T> placed(std::vector<T> first, bool of_chunk) const {

@@ -58,12 +58,15 @@ void fill_linear_defaults(Tiling *t, const Problem &p, const Machine &machine) {
     fill(t->reduction_block, 1024); // 64 costs 4 % and makes the rounding error of a sum over 768 inputs 3 times smaller
 }
 
-// A fragment of rows serves 8 products, one of the weight 4: a warp has 64 rows and 64 columns, as many sums as fit into registers.
-void fill_products_defaults(Tiling *t) {
-    fill(t->linear_rows, 8);
+// A fragment of rows serves 8 products, one of the weight 4: a warp has 64 rows and 64 columns, as many sums as fit into registers. Beside
+// operands in parts it is 48 rows.
+void fill_products_defaults(Tiling *t, const Problem &p, const Machine &machine) {
+    const Product *product = product_for(p, machine);
+    const bool parts = product && product->parts() > 1;
+    fill(t->linear_rows, parts ? 6 : 8);
     fill(t->linear_columns, 16);
     fill(t->linear_panels, 8);
-    fill(t->linear_block, 128);
+    fill(t->linear_block, parts ? 96 : 128);
 }
 
 // Tiles take rows and weights as they lie in memory.
@@ -83,7 +86,7 @@ std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &mach
 
 std::string warps_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     const std::string refused = products_refusal(p, machine);
-    const std::optional<WarpBlocking> k = warp_blocking(t, p.dtype, machine);
+    const std::optional<WarpBlocking> k = warp_blocking(t, p, machine);
     if (!refused.empty() || !k) {
         return refused;
     }
@@ -121,9 +124,10 @@ std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &mac
 } // namespace
 
 std::string products_refusal(const Problem &p, const Machine &machine) {
-    if (!machine.warp_product(p.dtype) || contract::weight_dtype(p) != p.dtype || contract::is_backward(p)) {
-        return "tiling: warp_products 1 needs f16 or bf16, weights included, and a target whose warps multiply them: CUDA from capability "
-               "8.0 on";
+    if (!product_for(p, machine) || contract::weight_dtype(p) != p.dtype || contract::is_backward(p)) {
+        return "tiling: warp_products 1 needs f16 or bf16, weights included, or f32 with precision tf32x3, and a target whose warps "
+               "multiply "
+               "them: CUDA from capability 8.0 on";
     }
     // A head lies in rows of the context.
     const bool layer = contract::is_attention_layer(p);
@@ -169,7 +173,7 @@ Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine 
             fill(t.warp_products, 1);
         }
         if (t.warp_products != 0) {
-            fill_products_defaults(&t);
+            fill_products_defaults(&t, problem, machine);
         }
         fill_linear_defaults(&t, problem, machine);
     }

@@ -25,11 +25,6 @@ inline int warp_tiles_copied_elements(int dtype) {
 // where each has its own. A causal call ends with its longest block: there small ones are faster as soon as some multiprocessor has none.
 int warp_tiles_few_blocks(const Problem &problem, int usual, int small);
 
-// What multiplies the elements of a problem, or null.
-inline const Product *product_for(const Problem &problem, const Machine &machine) {
-    return machine.warp_product(problem.dtype, problem.precision == POLYHEAD_TF32X3);
-}
-
 // Why tiles cannot be copied with these numbers, or empty.
 std::string copies_refusal(const Problem &problem, const Tiling &tiling);
 

@@ -263,14 +263,19 @@ def _divided(name: str, width: int, by: int, what: str) -> int:
     return width // by
 
 
+def add_precision(fields: dict[str, Any], precision: str, device: Any) -> None:
+    """How a device may multiply float32; a CPU multiplies it in one way."""
+    if device is not None and precision != "ieee":
+        fields["precision"] = _core.problem_fields["precision"].index(precision)
+
+
 def problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of the problem that are not 0, and the tensors and numbers of the call."""
     fields = {"op": options.OPS["sdpa"], "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
               "head_dim_v": sizes.head_dim_v}
     arguments = {name: o[name] for name in ("query", "key", "value", "cu_seqlens_q", "cu_seqlens_kv") if o[name] is not None}
     fields["dtype"] = _dtype_on_cpu(o) if device is None else _dtype_on_device(o["query"])
-    if device is not None and o.get("precision", "ieee") != "ieee":
-        fields["precision"] = _core.problem_fields["precision"].index(o["precision"])
+    add_precision(fields, o.get("precision", "ieee"), device)
     if o["scale"] is not None:
         arguments["softmax_scale"] = o["scale"]
     _add_scales(o, sizes, fields, arguments)

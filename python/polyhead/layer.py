@@ -7,7 +7,7 @@ from typing import Any, Mapping, Optional
 import numpy
 
 from . import _arrays, _core, layer_backward, options
-from .attention import broadcast_bits
+from .attention import add_precision, broadcast_bits
 from .error import refuse
 from .kernel import kernel_of
 
@@ -20,10 +20,13 @@ class MultiheadAttention:
 
     dtype "f32", "f16" or "bf16": of the packed weights, the inputs and the output. Inputs of another float dtype are converted to it on the
     CPU, and the output back. None: the dtype of the inputs, if all of them are float32, float16 or bfloat16, otherwise f32.
+
+    precision="tf32x3": GPUs may multiply float32 as three products of tf32.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, num_kv_heads: Optional[int] = None, bias: bool = True,
-                 kdim: Optional[int] = None, vdim: Optional[int] = None, batch_first: bool = True, dtype: Optional[str] = None) -> None:
+                 kdim: Optional[int] = None, vdim: Optional[int] = None, batch_first: bool = True, dtype: Optional[str] = None,
+                 precision: str = "ieee") -> None:
         options.check("MultiheadAttention", {name: value for name, value in locals().items() if name != "self"})
         if not batch_first:
             raise refuse("batch_first: found False, expected True: tensors are [batch, seq_len, embed_dim]", "UNSUPPORTED")
@@ -37,7 +40,7 @@ class MultiheadAttention:
         self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
-        self.bias, self.dtype = bias, dtype
+        self.bias, self.dtype, self.precision = bias, dtype, precision
         self._tensors: dict[str, Any] = {}
         self._packed: dict[Any, _core.Weights] = {}
         self._lock = threading.Lock()
@@ -162,6 +165,7 @@ class MultiheadAttention:
             fields["dtype"] = _arrays.storage_on_cpu(query, key, value)
         elif _arrays.dtype_name(query) in _arrays.DTYPES:
             fields["dtype"] = _arrays.DTYPES[_arrays.dtype_name(query)]
+        add_precision(fields, self.precision, device)
         return fields
 
     @staticmethod

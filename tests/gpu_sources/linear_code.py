@@ -4,6 +4,7 @@ For each kernel of a linear layer and of a layer of attention the shortest loop 
 the warps that a multiprocessor has at once by registers and shared memory. What machine_code.py does for attention alone.
 """
 import argparse
+import collections
 import json
 import os
 import re
@@ -19,10 +20,11 @@ import machine_code
 WARPS = machine_code.WARPS
 TARGET = machine_code.TARGET + WARPS.feature
 LAYERS = {"linear": ["--op", "linear", "--embed-dim", "1024", "--out-features", "1024", "--bias", "--tiling", "frame=linear warp_products=1"],
-          "mha": ["--op", "mha", "--embed-dim", "1024", "--num-heads", "8", "--bias", "--causal", "bottom_right", "--tiling", "frame=warp_tiles"]}
-# At most so many instructions of a product: a weight of bf16, which lies in pairs, is loaded word by word. The context is attention.
-MOST = {"f16": 2.5, "bf16": 3.0}
-MOST_OF_ATTENTION = 4.2
+          "mha": ["--op", "mha", "--embed-dim", "1024", "--bias", "--causal", "bottom_right", "--tiling", "frame=warp_tiles"]}
+# Heads of a layer, and at most so many instructions of a product of a projection and of attention, which is the context. A weight of bf16, which
+# lies in pairs, is loaded word by word. A float is taken apart, and what three products make of it is added to a sum.
+Type = collections.namedtuple("Type", "heads most most_of_attention")
+TYPES = {"f16": Type("8", 2.5, 4.2), "bf16": Type("8", 3.0, 4.2), "f32": Type("16", 5.6, 5.8)}
 SECTION, ENTRY = re.compile(r"\n\s*\.section\s+\.text\.(\w+)"), re.compile(r"\.entry (\w+)[^{]*?\.maxntid (\d+)")
 
 
@@ -30,7 +32,8 @@ def generated(generator, layer, dtype):
     """(PTX with products, bytes of shared memory of the kernel that has most) of a layer made here and now."""
     name = "%s_%s" % (layer, dtype)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([generator, name, "--dtype", dtype] + LAYERS[layer] + ["--target", TARGET, "--untested-target", "-o", folder], check=True,
+        heads = ["--num-heads", TYPES[dtype].heads] if layer == "mha" else []
+        subprocess.run([generator, name, "--dtype", dtype, "--precision", "tf32x3"] + LAYERS[layer] + heads + ["--target", TARGET, "--untested-target", "-o", folder], check=True,
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(os.path.join(folder, name + ".json"), encoding="utf-8") as file:
             shared_bytes = max(variant.get("shared_bytes", 0) for variant in json.load(file)["variants"])
@@ -60,7 +63,7 @@ def check_layer(options, layer, dtype):
             stage = re.sub(r"^_kernel_|_s\d+_.*$", "", kernel)
             made = machine_code.Kernel(ptx, shared_bytes, threads[kernel], 0)
             found = machine_code.numbers_of(WARPS, made, architecture, code[kernel], numbers[kernel])
-            most = MOST_OF_ATTENTION if stage == "context" else MOST[dtype]
+            most = TYPES[dtype].most_of_attention if stage == "context" else TYPES[dtype].most
             faults = machine_code.faults_of(WARPS, found, most) if found else ["it has no loop with products"]
             for fault in faults:
                 print("FAILED %s of %s, %s, sm_%s: %s" % (layer, dtype, stage, architecture, fault))
@@ -80,7 +83,7 @@ def main():
         print("FAILED: ptxas or nvdisasm was not found: ./polyhead setup --all installs them")
         return 1
     print("layer, kernel, architecture: instructions of a product, registers, bytes of spills, warps of a multiprocessor")
-    return 1 if sum([check_layer(options, layer, dtype) for layer in LAYERS for dtype in MOST]) else 0
+    return 1 if sum([check_layer(options, layer, dtype) for layer in LAYERS for dtype in TYPES]) else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // Linear layers of f16 and bf16 whose products are made by warps: compiled by the test, over widths, columns and rows around the borders of
 // tiles and chunks, against the reference. Quick tier: some of them, chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ using namespace polyhead::test;
 namespace {
 
 const char *const target = "host-cuda-cuda_capability_80";
-constexpr int all_layers = 24, quick_layers = 2, all_attention_layers = 36, quick_attention_layers = 1;
+constexpr int all_layers = 24, quick_layers = 2, all_attention_layers = 48, quick_attention_layers = 1;
 constexpr uint16_t not_a_number = 0x7fff, infinity_of_f16 = 0x7c00;
 
 // Whether the device of the test is one whose warps multiply.
@@ -33,13 +34,17 @@ Problem layer(int number, Random &random) {
     return p;
 }
 
-// The variants of CUDA: warps multiply in all but the last one, where threads do.
-std::vector<polyhead_kernel> variants_of(const CompiledKernel &compiled, size_t count) {
+bool by_warps(const polyhead_kernel &forced) {
+    return forced.variants[0].alignment == 16;
+}
+
+// The variants of CUDA: warps multiply in all but so many, where threads do.
+std::vector<polyhead_kernel> variants_of(const CompiledKernel &compiled, size_t count, int by_threads = 1) {
     std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), Api::cuda);
     REQUIRE(forced.size() == count);
-    for (size_t i = 0; i < count; i++) {
-        CHECK((forced[i].variants[0].alignment == 16) == (i + 1 < count));
-    }
+    CHECK(std::count_if(forced.begin(), forced.end(), by_warps) == static_cast<int>(count) - by_threads);
+    CHECK(by_warps(forced.front()));
+    CHECK(!by_warps(forced.back()));
     return forced;
 }
 
@@ -106,7 +111,21 @@ private:
     }
 };
 
-// Layers of attention: a third is plain, a third has masks, a third what stands between projections and scores.
+// A cache, without rotation and norms.
+void choose_cache(Problem *p, Random &random) {
+    p->cache = 1;
+    p->page_size = random.pick(std::vector<int32_t>{0, 0, 1, 16, 32});
+    p->shared_cache = random.chance(25);
+    p->value_from_key = p->shared_cache == 0 && p->head_dim == p->head_dim_v && random.chance(20);
+    p->causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_BOTTOM_RIGHT});
+    p->window = random.chance(25);
+    p->mask = random.chance(25) ? POLYHEAD_BOOLEAN_MASK : POLYHEAD_NO_MASK;
+    p->softcap = random.chance(20);
+    p->sinks = random.chance(20);
+    p->gate = random.chance(20) ? POLYHEAD_GATE_OF_ENTRIES : POLYHEAD_NO_GATE;
+}
+
+// Layers of attention: a quarter is plain, one has masks, one what stands between projections and scores, one a cache without that.
 Problem attention_layer(int number, Random &random) {
     const int heads = random.pick(std::vector<int>{1, 2, 4});
     Problem p = mha_problem(random.pick(std::vector<int>{64, 96, 40, 128}), heads, random.pick(std::vector<int>{heads, 1}),
@@ -115,7 +134,7 @@ Problem attention_layer(int number, Random &random) {
     p.dtype = random.chance(50) ? POLYHEAD_F16 : POLYHEAD_BF16;
     p.bias = random.chance(60);
     p.lse = random.chance(40);
-    if (number % 3 == 1) {
+    if (number % 4 == 1) {
         p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
         p.kv_lengths = random.chance(60);
         p.window = random.chance(25);
@@ -124,7 +143,7 @@ Problem attention_layer(int number, Random &random) {
         p.kdim = p.cross != 0 ? 48 : 0;
         p.vdim = p.cross != 0 ? 72 : 0;
     }
-    if (number % 3 == 2) {
+    if (number % 4 == 2) {
         p.cache = random.chance(40);
         p.causal = POLYHEAD_BOTTOM_RIGHT;
         p.rope = random.chance(50) && p.head_dim % 2 == 0 ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
@@ -133,15 +152,19 @@ Problem attention_layer(int number, Random &random) {
         p.softcap = random.chance(30);
         p.sinks = random.chance(30);
     }
+    if (number % 4 == 3) {
+        choose_cache(&p, random);
+    }
     return p;
 }
 
 Shape layer_shape(const Problem &p, int64_t queries, int64_t keys, uint64_t seed, Random &random) {
     Shape shape = plain_shape(p, 1 + random.below(2), queries, p.cross != 0 || p.cache != 0 ? keys : queries, seed);
-    for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
-        shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
+    const int64_t longest = shape.seq_len_kv - (p.cache != 0 ? shape.seq_len_q : 0); // before the call
+    for (int64_t b = 0; (p.kv_lengths != 0 || p.cache != 0) && b < shape.batch; b++) {
+        shape.lengths.push_back(static_cast<int32_t>(random.chance(30) ? longest : random.between(0, longest)));
     }
-    shape.poison = random.chance(50) && p.cache == 0;
+    shape.poison = random.chance(50);
     shape.poison_key = random.chance(40) && p.cache == 0 ? random.below(shape.seq_len_kv) : -1;
     shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
     return shape;
@@ -204,18 +227,23 @@ TEST_CASE("gpu linear products: layers of attention") {
             INFO(line);
             const CompiledKernel compiled(p, {target, "", "gpu_layer_products_" + std::to_string(number)});
             REQUIRE(compiled.error() == "");
-            const std::vector<polyhead_kernel> forced = variants_of(compiled, p.cache != 0 ? 3 : 2); // of few queries, of any, threads
+            const bool splits = p.cache != 0 || p.cross != 0; // of keys, for few queries: one by warps, one by threads
+            const std::vector<polyhead_kernel> forced = variants_of(compiled, splits ? 4 : 2, splits ? 2 : 1);
             double worst = 0;
             int shapes = 0;
-            for (size_t i = 0; i + 1 < forced.size(); i++) {
-                const KernelSubject subject(forced[i], seed, false, TestDevice::get().raw(), number % 2 == 0 ? Home::host : Home::device);
-                for (const auto &[queries, keys] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {17, 33}, {70, 129}, {9, 40}}) {
-                    if (serves(forced[i], queries)) {
+            for (const polyhead_kernel &variant : forced) {
+                if (!by_warps(variant)) {
+                    continue;
+                }
+                const KernelSubject subject(variant, seed, false, TestDevice::get().raw(), number % 2 == 0 ? Home::host : Home::device);
+                for (const auto &[queries, keys] :
+                     std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {17, 33}, {70, 129}, {9, 40}, {1, 300}, {3, 257}}) {
+                    if (serves(variant, queries) && (keys < 200 || splits)) {
                         CHECK(check_answer(subject.subject(), layer_shape(p, queries, keys, seed, random), &worst, 3e7) == "");
                         shapes++;
                     }
                 }
-                if (const Shape same = same_bits_shape(p, seed); test_all() && serves(forced[i], same.seq_len_q)) {
+                if (const Shape same = same_bits_shape(p, seed); test_all() && serves(variant, same.seq_len_q)) {
                     CHECK(check_same_bits(subject.subject(), same) == "");
                 }
             }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "instruments/calls/compiled_kernel.h"
+#include "instruments/calls/device_call.h"
 #include "instruments/calls/problems.h"
 #include "support/device.h"
 #include "support/sweep.h"
@@ -111,7 +113,7 @@ private:
     }
 };
 
-// A cache, without rotation and norms.
+// What the warps of attention read in a cache, too.
 void choose_cache(Problem *p, Random &random) {
     p->cache = 1;
     p->page_size = random.pick(std::vector<int32_t>{0, 0, 1, 16, 32});
@@ -249,6 +251,39 @@ TEST_CASE("gpu linear products: layers of attention") {
             }
             print_swept("gpu layer products", number, shapes, worst, line);
         });
+}
+
+TEST_CASE("gpu linear products: a cache whose rows are no whole copies takes the threads' variant") {
+    if (!multiplies()) {
+        SUCCEED("no warp multiplies there");
+        return;
+    }
+    Problem p = mha_problem(64, 2, 1, 32);
+    p.dtype = POLYHEAD_BF16;
+    p.cache = 1;
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    const CompiledKernel compiled(p, {target, "", "gpu_unaligned_cache"});
+    REQUIRE(compiled.error() == "");
+    const KernelSubject subject(compiled.kernel(), 5, false, TestDevice::get().raw(), Home::device);
+    for (const auto &[layout, queries, runs] :
+         {std::tuple(Layout::bhsd, 20, "warp_tiles"), std::tuple(Layout::bhsd_padded, 20, "thread_rows"),
+          std::tuple(Layout::bshd_padded, 3, "split_rows")}) {
+        Shape shape = plain_shape(p, 2, queries, 70, 5);
+        shape.lengths = {50, 0};
+        shape.key = layout;
+        CHECK(check_answer(subject.subject(), shape) == "");
+        const Inputs inputs(p, shape);
+        const DeviceCall call(TestDevice::get().raw(), Home::device, subject.prepared(inputs.args()));
+        std::string text(4096, ' ');
+        polyhead_explain(&compiled.kernel(), &call.args(), text.data(), text.size());
+        INFO(text);
+        const std::string refusal = "wants address and strides of key_cache to be multiples of 16 bytes\n",
+                          frame = std::string(" frame=") + runs;
+        const size_t chosen = text.find("runs ");
+        REQUIRE(chosen != std::string::npos);
+        CHECK(text.substr(chosen, text.find('\n', chosen) - chosen).find(frame) != std::string::npos);
+        CHECK((text.find(refusal) != std::string::npos) == (layout != Layout::bhsd));
+    }
 }
 
 TEST_CASE("gpu linear products: a row has the same bits in any call, beside any others, and with any stride") {

@@ -167,7 +167,9 @@ TEST_CASE("generator: 16-bit layers of attention for CUDA have a variant whose p
     p.cross = 0;
     p.cache = 1;
     p.causal = POLYHEAD_BOTTOM_RIGHT;
-    CHECK(variants(p) == "split_rows 1 thread_rows 1 split_rows 0 thread_rows 0"); // first of few rows
+    CHECK(variants(p) == "split_rows 1 split_rows 0 warp_tiles 1 thread_rows 0"); // first of few rows
+    p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    CHECK(variants(p) == "split_rows 1 thread_rows 1 split_rows 0 thread_rows 0");
     for (const int queries : {1, 16, 17}) {
         Problem fixed = p;
         fixed.seq_len_q = queries;

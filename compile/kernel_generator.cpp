@@ -195,7 +195,7 @@ private:
             plan_.lse(o.q, o.h, o.b) = statistic(Statistic::lse, o.q, o.h, o.b);
         }
         auto reference = [=](const Expr &q, const Expr &h, const Expr &b) { return statistic(Statistic::weight_reference, q, h, b); };
-        const int lanes = score_output_tile(machine()).lanes;
+        const int lanes = score_output_tile(machine(), tiling()).lanes;
         if (p.scores != POLYHEAD_NO_SCORES) {
             plan_.scores.push_back(score_output(formulas, ScoreKind(p.scores), false, reference, lanes, *outputs_["scores"]));
         }

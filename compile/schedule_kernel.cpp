@@ -55,7 +55,7 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
         machine.gpu() ? schedule_head_rows_gpu(r) : schedule_head_rows(r, machine);
     }
     for (ScoreOutputStages &s : k->scores) {
-        machine.gpu() ? schedule_score_output_gpu(s) : schedule_score_output(s, machine);
+        machine.gpu() ? schedule_score_output_gpu(s) : schedule_score_output(s, tiling, machine);
     }
     if (k->has_linear) {
         machine.gpu() ? schedule_linear_gpu(k->linear, k->linear_out, machine) : schedule_linear(k->linear, k->linear_out, tiling, machine);

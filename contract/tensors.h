@@ -295,7 +295,10 @@ constexpr TensorSet rows_at(Place place) noexcept {
 }
 constexpr TensorSet operand_rows = rows_at(Place::operand), option_rows = rows_at(Place::option), result_rows = rows_at(Place::result),
                     host_rows = rows_at(Place::host), length_rows = rows_where([](const TensorRow &row) { return row.gives_lengths; }),
-                    broadcast_rows = rows_where([](const TensorRow &row) { return row.broadcasts; });
+                    broadcast_rows = rows_where([](const TensorRow &row) { return row.broadcasts; }),
+                    cache_rows = rows_where([](const TensorRow &row) {
+                        return row.tensor == &polyhead_args::key_cache || row.tensor == &polyhead_args::value_cache;
+                    });
 
 // The tensors that a kernel of this problem takes.
 inline TensorSet taken_by(const polyhead_problem &problem) noexcept {

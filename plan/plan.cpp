@@ -195,15 +195,14 @@ std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, st
 
 // For a GPU whose warps multiply elements as they are stored: a variant with such products in front of the frame's others, which take the
 // tensors whose rows it does not. A linear layer, and a layer with a cache, whose new keys are as few as its queries, have another one with
-// blocks of few rows.
+// blocks of few rows. Where a frame is for few queries alone, these products are in front of its variant, too.
 std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
     const auto by_products = [](const VariantPlan &plan) { return plan.tiling.warp_products != 0; };
     const Product *product = product_for(p, machine);
-    if (!contract::projects(p) || !product || plans.empty() || std::any_of(plans.begin(), plans.end(), by_products)) {
+    if (!contract::projects(p) || !product || plans.empty()) {
         return plans;
     }
-    const auto planned = [&](Tiling tiling, int longest) {
-        VariantPlan plan = plans.back();
+    const auto planned = [&](VariantPlan plan, Tiling tiling, int longest) {
         tiling.warp_products = 1;
         plan.tiling = default_tiling(*plan.frame, p, machine, tiling);
         plan.max_seq_len_q = longest;
@@ -214,15 +213,16 @@ std::vector<VariantPlan> with_warp_products(const Problem &p, const Machine &mac
     few.linear_columns = 8;
     few.linear_panels = 4;
     few.linear_block = product->m;
-    const bool few_rows = !contract::attends(p) || p.cache != 0;
+    const bool few_rows = !contract::attends(p) || p.cache != 0, few_queries = plans.front().max_seq_len_q > 0;
+    const auto others = plans.begin() + (few_queries ? 1 : 0);
     std::vector<VariantPlan> products;
-    if (few_rows && p.seq_len_q <= product->m) {
-        products.push_back(planned(few, product->m));
+    if ((few_rows || few_queries) && p.seq_len_q <= product->m && !by_products(plans.front())) {
+        products.push_back(planned(plans.front(), few_rows ? few : Tiling(), few_queries ? plans.front().max_seq_len_q : product->m));
     }
-    if (!few_rows || p.seq_len_q == 0 || p.seq_len_q > product->m) {
-        products.push_back(planned({}, 0));
+    if ((!few_rows || p.seq_len_q == 0 || p.seq_len_q > product->m) && std::none_of(others, plans.end(), by_products)) {
+        products.push_back(planned(plans.back(), {}, 0));
     }
-    if (tiling_refusal(*products[0].frame, p, products[0].tiling, machine).empty()) {
+    if (!products.empty() && tiling_refusal(*products[0].frame, p, products[0].tiling, machine).empty()) {
         plans.insert(plans.begin(), products.begin(), products.end());
     }
     return plans;

@@ -110,7 +110,7 @@ void ScratchTerms::add_score_output() {
     if (p_.scores == POLYHEAD_NO_SCORES && p_.weights_mean == 0) {
         return;
     }
-    const ScoreOutputTile tile = score_output_tile(machine_);
+    const ScoreOutputTile tile = score_output_tile(machine_, t_);
     const int queries = tile.queries, keys = tile.keys, lanes = tile.lanes;
     add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * contract::group_size_of(p_), 0);
     const int key_block = weights() && machine_.gpu() ? lanes : keys; // sums of probs take whole blocks

@@ -60,7 +60,7 @@ void schedule_head_rows(HeadRows &rows, const Machine &machine);
 void schedule_head_norm(HeadNorm &norm, const Machine &machine);
 // In the loop over tokens of rows of heads, the only place where it is read.
 void schedule_head_norm_at(HeadNorm &norm, Halide::Func rows, const Halide::RVar &tokens, const Machine &machine);
-void schedule_score_output(ScoreOutputStages &stages, const Machine &machine);
+void schedule_score_output(ScoreOutputStages &stages, const Tiling &tiling, const Machine &machine);
 
 // ---- GPUs
 

@@ -48,8 +48,8 @@ void schedule_sums(ScoreOutputStages &s, const LoopLevel &level, int vec) {
 
 } // namespace
 
-void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
-    const ScoreOutputTile whole = score_output_tile(machine);
+void schedule_score_output(ScoreOutputStages &s, const Tiling &tiling, const Machine &machine) {
+    const ScoreOutputTile whole = score_output_tile(machine, tiling);
     const int vec = machine.lanes, rows = whole.queries / whole.query_blocks;
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_block("q_block"), q_row("q_row"), q_tile("q_tile"), task("task");
     s.key_lanes.compute_root()

@@ -1,5 +1,5 @@
 // GPU schedule of scores as an output: a thread per pair of query and key; adjacent threads have adjacent keys. Before that, for weights,
-// a block of threads adds up the probs of a row.
+// a block of threads, or a few of them, adds up the probs of a row.
 #include "schedules.h"
 
 #include "../generators/score_output.h"
@@ -10,7 +10,7 @@ using Halide::TailStrategy;
 using Halide::Var;
 
 void schedule_score_output_gpu(ScoreOutputStages &s) {
-    const int threads = s.lanes;
+    constexpr int threads = gpu_score_threads;
     Var block("block"), thread("thread"), outer("outer");
     // Queries may be more than the second dimension of a grid has blocks (CUDA: 65535), keys not so soon: 64 of them are one block.
     auto place = [&](auto stage, const Var &along, const Var &row, const Var &batch) {

@@ -1,13 +1,16 @@
 // Linear layers whose products are made by warps, of f16, bf16 and floats in parts: compiled by the test, over widths, columns and rows
 // around the borders of tiles and chunks, against the reference. Quick tier: some of them, chosen by POLYHEAD_SWEEP_SEED.
 // POLYHEAD_TEST_ALL=1: all.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "instruments/calls/compiled_kernel.h"
+#include "instruments/calls/device_call.h"
 #include "instruments/calls/problems.h"
 #include "support/required_device.h"
 #include "support/sweep.h"
@@ -18,7 +21,7 @@ using namespace polyhead::test;
 namespace {
 
 const char *const target = "host-cuda-cuda_capability_80";
-constexpr int all_layers = 24, quick_layers = 2, all_attention_layers = 36, quick_attention_layers = 1;
+constexpr int all_layers = 24, quick_layers = 2, all_attention_layers = 48, quick_attention_layers = 1;
 constexpr uint16_t not_a_number = 0x7fff, infinity_of_f16 = 0x7c00;
 // The lower bits of the second number, which the upper part of a float has not, are all that tells it from an infinity.
 constexpr uint32_t float_infinity = 0x7f800000, signalling_nan = 0x7f800001;
@@ -42,13 +45,17 @@ Problem layer(int number, Elements elements, Random &random) {
     return p;
 }
 
-// The variants of CUDA: warps multiply in all but the last one, where threads do.
-std::vector<polyhead_kernel> variants_of(const CompiledKernel &compiled, size_t count) {
+bool by_warps(const polyhead_kernel &forced) {
+    return forced.variants[0].alignment == 16;
+}
+
+// The variants of CUDA: warps multiply in all but so many, where threads do.
+std::vector<polyhead_kernel> variants_of(const CompiledKernel &compiled, size_t count, int by_threads = 1) {
     std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), Api::cuda);
     REQUIRE(forced.size() == count);
-    for (size_t i = 0; i < count; i++) {
-        CHECK((forced[i].variants[0].alignment == 16) == (i + 1 < count));
-    }
+    CHECK(std::count_if(forced.begin(), forced.end(), by_warps) == static_cast<int>(count) - by_threads);
+    CHECK(by_warps(forced.front()));
+    CHECK(!by_warps(forced.back()));
     return forced;
 }
 
@@ -122,7 +129,21 @@ private:
     }
 };
 
-// Layers of attention: a third is plain, a third has masks, a third what stands between projections and scores.
+// What the warps of attention read in a cache, too.
+void choose_cache(Problem *p, Random &random) {
+    p->cache = 1;
+    p->page_size = random.pick(std::vector<int32_t>{0, 0, 1, 16, 32});
+    p->shared_cache = random.chance(25);
+    p->value_from_key = p->shared_cache == 0 && p->head_dim == p->head_dim_v && random.chance(20);
+    p->causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_BOTTOM_RIGHT});
+    p->window = random.chance(25);
+    p->mask = random.chance(25) ? POLYHEAD_BOOLEAN_MASK : POLYHEAD_NO_MASK;
+    p->softcap = random.chance(20);
+    p->sinks = random.chance(20);
+    p->gate = random.chance(20) ? POLYHEAD_GATE_OF_ENTRIES : POLYHEAD_NO_GATE;
+}
+
+// Layers of attention: a quarter is plain, one has masks, one what stands between projections and scores, one a cache without that.
 Problem attention_layer(int number, Elements elements, Random &random) {
     const int heads = random.pick(std::vector<int>{1, 2, 4});
     Problem p = mha_problem(random.pick(std::vector<int>{64, 96, 40, 128}), heads, random.pick(std::vector<int>{heads, 1}),
@@ -131,7 +152,7 @@ Problem attention_layer(int number, Elements elements, Random &random) {
     choose_dtype(&p, elements, random);
     p.bias = random.chance(60);
     p.lse = random.chance(40);
-    if (number % 3 == 1) {
+    if (number % 4 == 1) {
         p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
         p.kv_lengths = random.chance(60);
         p.window = random.chance(25);
@@ -140,7 +161,7 @@ Problem attention_layer(int number, Elements elements, Random &random) {
         p.kdim = p.cross != 0 ? 48 : 0;
         p.vdim = p.cross != 0 ? 72 : 0;
     }
-    if (number % 3 == 2) {
+    if (number % 4 == 2) {
         p.cache = random.chance(40);
         p.causal = POLYHEAD_BOTTOM_RIGHT;
         p.rope = random.chance(50) && p.head_dim % 2 == 0 ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
@@ -149,15 +170,19 @@ Problem attention_layer(int number, Elements elements, Random &random) {
         p.softcap = random.chance(30);
         p.sinks = random.chance(30);
     }
+    if (number % 4 == 3) {
+        choose_cache(&p, random);
+    }
     return p;
 }
 
 Shape layer_shape(const Problem &p, int64_t queries, int64_t keys, uint64_t seed, Random &random) {
     Shape shape = plain_shape(p, 1 + random.below(2), queries, p.cross != 0 || p.cache != 0 ? keys : queries, seed);
-    for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
-        shape.lengths.push_back(static_cast<int32_t>(random.between(0, shape.seq_len_kv)));
+    const int64_t longest = shape.seq_len_kv - (p.cache != 0 ? shape.seq_len_q : 0); // before the call
+    for (int64_t b = 0; (p.kv_lengths != 0 || p.cache != 0) && b < shape.batch; b++) {
+        shape.lengths.push_back(static_cast<int32_t>(random.chance(30) ? longest : random.between(0, longest)));
     }
-    shape.poison = random.chance(50) && p.cache == 0;
+    shape.poison = random.chance(50);
     shape.poison_key = random.chance(40) && p.cache == 0 ? random.below(shape.seq_len_kv) : -1;
     shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
     return shape;
@@ -212,18 +237,23 @@ void sweep_attention_layers(Elements elements) {
             INFO(line);
             const CompiledKernel compiled(p, {target, "", "gpu_layer_products_" + std::to_string(number)});
             REQUIRE(compiled.error() == "");
-            const std::vector<polyhead_kernel> forced = variants_of(compiled, p.cache != 0 ? 3 : 2); // of few queries, of any, threads
+            const bool splits = p.cache != 0 || p.cross != 0; // of keys, for few queries: one by warps, one by threads
+            const std::vector<polyhead_kernel> forced = variants_of(compiled, splits ? 4 : 2, splits ? 2 : 1);
             double worst = 0;
             int shapes = 0;
-            for (size_t i = 0; i + 1 < forced.size(); i++) {
-                const KernelSubject subject(forced[i], seed, false, TestDevice::get().raw(), number % 2 == 0 ? Home::host : Home::device);
-                for (const auto &[queries, keys] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {17, 33}, {70, 129}, {9, 40}}) {
-                    if (serves(forced[i], queries)) {
+            for (const polyhead_kernel &variant : forced) {
+                if (!by_warps(variant)) {
+                    continue;
+                }
+                const KernelSubject subject(variant, seed, false, TestDevice::get().raw(), number % 2 == 0 ? Home::host : Home::device);
+                for (const auto &[queries, keys] :
+                     std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {17, 33}, {70, 129}, {9, 40}, {1, 300}, {3, 257}}) {
+                    if (serves(variant, queries) && (keys < 200 || splits)) {
                         CHECK(check_answer(subject.subject(), layer_shape(p, queries, keys, seed, random), &worst, 3e7) == "");
                         shapes++;
                     }
                 }
-                if (const Shape same = same_bits_shape(p, seed); test_all() && serves(forced[i], same.seq_len_q)) {
+                if (const Shape same = same_bits_shape(p, seed); test_all() && serves(variant, same.seq_len_q)) {
                     CHECK(check_same_bits(subject.subject(), same) == "");
                 }
             }
@@ -425,5 +455,37 @@ TEST_CASE("gpu linear products: infinities, numbers that are none and huge ones 
                    : std::isinf(expected) ? found == expected
                                           : std::abs(found - expected) <= 1e-6f * std::abs(expected)));
         }
+    }
+}
+
+TEST_CASE("gpu linear products: a cache whose rows are no whole copies takes the threads' variant") {
+    if (!required_cuda()) {
+        return;
+    }
+    Problem p = mha_problem(64, 2, 1, 32);
+    p.dtype = POLYHEAD_BF16;
+    p.cache = 1;
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    const CompiledKernel compiled(p, {target, "", "gpu_unaligned_cache"});
+    REQUIRE(compiled.error() == "");
+    const KernelSubject subject(compiled.kernel(), 5, false, TestDevice::get().raw(), Home::device);
+    for (const auto &[layout, queries, runs] :
+         {std::tuple(Layout::bhsd, 20, "warp_tiles"), std::tuple(Layout::bhsd_padded, 20, "thread_rows"),
+          std::tuple(Layout::bshd_padded, 3, "split_rows")}) {
+        Shape shape = plain_shape(p, 2, queries, 70, 5);
+        shape.lengths = {50, 0};
+        shape.key = layout;
+        CHECK(check_answer(subject.subject(), shape) == "");
+        const Inputs inputs(p, shape);
+        const DeviceCall call(TestDevice::get().raw(), Home::device, subject.prepared(inputs.args()));
+        std::string text(4096, ' ');
+        polyhead_explain(&compiled.kernel(), &call.args(), text.data(), text.size());
+        INFO(text);
+        const std::string refusal = "wants address and strides of key_cache to be multiples of 16 bytes\n",
+                          frame = std::string(" frame=") + runs;
+        const size_t chosen = text.find("runs ");
+        REQUIRE(chosen != std::string::npos);
+        CHECK(text.substr(chosen, text.find('\n', chosen) - chosen).find(frame) != std::string::npos);
+        CHECK((text.find(refusal) != std::string::npos) == (layout != Layout::bhsd));
     }
 }

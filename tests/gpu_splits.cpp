@@ -1,6 +1,7 @@
-// Decoding on a device with the keys split over blocks of threads: random problems and tilings, compiled by the test, over lengths around
-// the borders of splits, against the reference, and with other neighbours and padding for the same bits. Quick tier: a few kernels chosen
-// by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one.
+// Decoding on a device with the keys split over blocks of threads: random problems, and those of the matrix of features that are layers or
+// return scores or weights, with random tilings, compiled by the test, over lengths around the borders of splits, against the reference,
+// and with other neighbours and padding for the same bits. Quick tier: a few kernels chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1:
+// many more. POLYHEAD_SWEEP_ONLY=<number> repeats one.
 
 #include "instruments/calls/compiled_kernel.h"
 #include "plan/knob_rules.h"
@@ -11,6 +12,7 @@
 #include "instruments/reference/expressions.h"
 #include "random_tiling.h"
 #include "support/device.h"
+#include "support/feature_matrix.h"
 #include "support/sweep.h"
 
 using namespace polyhead;
@@ -18,7 +20,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int all_kernels = 24, quick_kernels = 2, longest_split = 96, most_sums_of_pocl = 128;
+constexpr int all_kernels = 24, quick_kernels = 2, all_rows = 80, longest_split = 96, most_sums_of_pocl = 128;
 
 std::string target() {
     return TestDevice::get().api() == Api::cuda ? "host-cuda-cuda_capability_80" : "host-opencl";
@@ -68,6 +70,29 @@ Problem random_decoding(bool masks, bool window, Random &random) {
     }
 }
 
+// Row `number` of those of the matrix that are layers with a cache or keys of another input, or return scores or weights. Fixed query
+// lengths are as short as splits serve.
+Problem decoding_of_matrix(int number, bool window) {
+    static const std::vector<Problem> problems = [] {
+        std::vector<Problem> all;
+        for (const FeatureRow &row : feature_rows()) {
+            Problem p = feature_problem(row);
+            if (p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0 || p.cache != 0 || p.cross != 0) {
+                const bool one_length = is_mha(p) && p.cross == 0 && p.cache == 0;
+                p.seq_len_q = p.seq_len_q != 0 ? 3 : 0;
+                p.seq_len_kv = one_length ? p.seq_len_q : p.seq_len_kv;
+                all.push_back(p);
+            }
+        }
+        return all;
+    }();
+    REQUIRE(problems.size() >= size_t(all_rows));
+    Problem p = problems[static_cast<size_t>(number)];
+    p.window = window ? p.window : 0;
+    REQUIRE(gen::complete(&p) == "");
+    return p;
+}
+
 // A tiling whose splits are so short that the shapes have many.
 gen::VariantPlan random_plan(const std::string &frame, const Problem &p, Random &random, std::string *text) {
     const gen::Machine machine = gen::machine_of(gen::parsed_target(target()));
@@ -92,6 +117,15 @@ gen::VariantPlan random_plan(const std::string &frame, const Problem &p, Random 
     }
 }
 
+// Valid keys of each batch row: of all, or of those that a cache had before.
+void set_lengths(const Problem &p, const std::vector<int64_t> &wanted, Shape *shape) {
+    const int64_t most = shape->seq_len_kv - (p.cache != 0 ? shape->seq_len_q : 0);
+    // EXCLUDED: lengths beyond the keys: 0..T_kv (c_api.h), of a cache 0..capacity - T_q
+    for (int64_t b = 0; (p.kv_lengths != 0 || p.cache != 0) && b < shape->batch; b++) {
+        shape->lengths.push_back(static_cast<int32_t>(std::clamp<int64_t>(wanted[static_cast<size_t>(b)], 0, most)));
+    }
+}
+
 // Lengths around the borders of splits of so many keys, and beyond the lanes of the merge.
 std::vector<Shape> shapes_of(const Problem &p, int split, uint64_t seed) {
     Random random(seed);
@@ -99,13 +133,11 @@ std::vector<Shape> shapes_of(const Problem &p, int split, uint64_t seed) {
     const std::vector<int64_t> queries = {1, 1, 2, 3, 5, 16};
     std::vector<Shape> shapes;
     for (size_t i = 0; i < keys.size(); i++) {
-        const int64_t batch = p.kv_lengths != 0 ? 4 : 1 + random.below(2);
+        const int64_t batch = p.kv_lengths != 0 || p.cache != 0 ? 4 : 1 + random.below(2);
         Shape shape = plain_shape(p, batch, random.pick(queries), std::max<int64_t>(keys[i], 1), seed + i);
         const std::vector<int64_t> lengths = {shape.seq_len_kv, random.pick(keys), random.pick(std::vector<int64_t>{0, 1, split}),
                                               random.between(0, shape.seq_len_kv)};
-        for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
-            shape.lengths.push_back(static_cast<int32_t>(std::min(lengths[static_cast<size_t>(b)], shape.seq_len_kv)));
-        }
+        set_lengths(p, lengths, &shape);
         shape.key = random.pick(std::vector<Layout>{Layout::bhsd, Layout::bshd});
         shape.value = random.pick(std::vector<Layout>{Layout::bhsd, Layout::bshd});
         shape.poison = random.chance(70);
@@ -120,16 +152,15 @@ std::vector<Shape> shapes_of(const Problem &p, int split, uint64_t seed) {
 Shape neighbours(const Problem &p, int split, uint64_t seed) {
     Shape shape = plain_shape(p, 5, 3, 9 * split + 70, seed);
     const std::vector<int64_t> lengths = {split, shape.seq_len_kv - 70, 0, 2 * split + 1, 1};
-    for (int64_t b = 0; p.kv_lengths != 0 && b < shape.batch; b++) {
-        shape.lengths.push_back(static_cast<int32_t>(std::clamp<int64_t>(lengths[static_cast<size_t>(b)], 0, shape.seq_len_kv)));
-    }
+    set_lengths(p, lengths, &shape);
     Random random(seed);
     shape.poison = true;
     shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
     return shape;
 }
 
-void sweep(const std::string &frame) {
+// of_matrix: rows of the matrix of features, otherwise random problems.
+void sweep(const std::string &frame, bool of_matrix) {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
     if (TestDevice::get().api() == Api::vulkan) {
@@ -140,9 +171,10 @@ void sweep(const std::string &frame) {
     const bool opencl = TestDevice::get().api() == Api::opencl, window = frame != "split_tiles" || !opencl;
     // Kernels have split rows where threads exchange values, and split tiles elsewhere.
     const int quick = opencl == (frame == "split_tiles") ? quick_kernels : 1;
-    for_each_of_sweep("gpu/splits/" + frame + "/", rotating_numbers(0, all_kernels, quick), [&](int number, uint64_t seed) {
+    const std::string name = std::string(of_matrix ? "gpu/splits_of_matrix/" : "gpu/splits/") + frame + "/";
+    for_each_of_sweep(name, rotating_numbers(0, of_matrix ? all_rows : all_kernels, quick), [&](int number, uint64_t seed) {
         Random random(seed);
-        const Problem p = random_decoding(number % 2 == 1, window, random);
+        const Problem p = of_matrix ? decoding_of_matrix(number, window) : random_decoding(number % 2 == 1, window, random);
         std::string tiling;
         const gen::VariantPlan plan = random_plan(frame, p, random, &tiling);
         const std::string line = generate_line(p) + " --target " + target() + " --tiling '" + tiling + "'";
@@ -158,16 +190,24 @@ void sweep(const std::string &frame) {
             CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
         }
         CHECK(check_same_bits(subject.subject(), neighbours(p, plan.tiling.split_len, seed)) == "");
-        print_swept("gpu splits", number, static_cast<int>(shapes.size()) + 1, worst, line);
+        print_swept(of_matrix ? "gpu splits of the matrix" : "gpu splits", number, static_cast<int>(shapes.size()) + 1, worst, line);
     });
 }
 
 } // namespace
 
 TEST_CASE("gpu splits: split rows") {
-    sweep("split_rows");
+    sweep("split_rows", false);
 }
 
 TEST_CASE("gpu splits: split tiles") {
-    sweep("split_tiles");
+    sweep("split_tiles", false);
+}
+
+TEST_CASE("gpu splits: layers, scores and weights, split rows") {
+    sweep("split_rows", true);
+}
+
+TEST_CASE("gpu splits: layers, scores and weights, split tiles") {
+    sweep("split_tiles", true);
 }

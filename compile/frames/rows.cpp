@@ -2,11 +2,19 @@
 #include "../../generators/frames/rows.h"
 #include "../../plan/frames/rows.h"
 #include "../../schedules/schedules.h"
+#include "../arguments.h"
 #include "../schedule_kernel.h"
 #include "frame_builder.h"
 
 namespace polyhead::gen {
 namespace {
+
+// Lanes that merge the splits of a row. Where references are no integers, factors between them are powers like any other, and beside the
+// statistics of a row they take 72 registers: 1024 threads of a block have 64 (ptxas, tests/gpu_sources).
+int merge_lanes(const AttentionFormulas &formulas, const Machine &machine) {
+    const bool many_registers = !formulas.softmax().has_integer_references() && !statistics_of(formulas.problem()).empty();
+    return many_registers ? std::max(machine.device.merge_lanes / 2, 1) : machine.device.merge_lanes;
+}
 
 class RowsBuilder : public FrameBuilder {
 public:
@@ -44,7 +52,7 @@ public:
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const int piece = whole_piece(formulas.problem(), t.row_lanes), vec = t.row_lanes == 1 ? 1 : piece > 0 ? piece : widest_piece;
         const RowsBlocking blocking{
-            t.thread_rows, t.row_groups, t.row_lanes, vec, t.kv_tile, t.masked_kv_tile, false, t.split_len, machine.device.merge_lanes};
+            t.thread_rows, t.row_groups, t.row_lanes, vec, t.kv_tile, t.masked_kv_tile, false, t.split_len, merge_lanes(formulas, machine)};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
 };
@@ -55,7 +63,7 @@ public:
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const RowsBlocking blocking{
-            t.thread_rows, t.row_groups, t.row_lanes, 1, t.kv_tile, t.masked_kv_tile, true, t.split_len, machine.device.merge_lanes};
+            t.thread_rows, t.row_groups, t.row_lanes, 1, t.kv_tile, t.masked_kv_tile, true, t.split_len, merge_lanes(formulas, machine)};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
 };

@@ -159,12 +159,20 @@ public:
 // Few queries and many keys: blocks of threads for splits of the keys.
 constexpr int most_split_queries = 16;
 
-bool serves_splits(const Problem &p, const Machine &machine) {
-    return machine.device.merges_splits && contract::by_heads(p) && p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
+// Few queries of a layer that attends to its own tokens have as few keys, unless it has a cache.
+bool wants_splits(const Problem &p, int split_len) {
+    const bool many_keys = !contract::attends_itself(p) || p.cache != 0;
+    return many_keys && p.seq_len_q <= most_split_queries && (p.seq_len_kv == 0 || p.seq_len_kv > split_len);
 }
 
-bool wants_splits(const Problem &p, int split_len) {
-    return p.seq_len_q <= most_split_queries && (p.seq_len_kv == 0 || p.seq_len_kv > split_len);
+// The new rows of a layer with a cache are as few as its queries: smaller blocks share a weight among more multiprocessors, and threads
+// have fewer rows that do not exist. Products of warps have numbers of their own.
+void fill_few_rows(Tiling *t, const Problem &p) {
+    if (contract::is_attention_layer(p) && p.cache != 0 && t->warp_products == 0) {
+        fill(t->linear_rows, 2);
+        fill(t->linear_panels, 4);
+        fill(t->linear_block, (most_split_queries + t->linear_rows - 1) / t->linear_rows * t->linear_rows);
+    }
 }
 
 class SplitRows : public ThreadRows {
@@ -173,7 +181,7 @@ public:
     KnobUser knob_user() const override { return KnobUser::split_rows; }
     bool reads(KnobUser other) const override { return other == KnobUser::split_rows || other == KnobUser::thread_rows; }
     bool serves(const Problem &p, const Machine &machine) const override {
-        return serves_splits(p, machine) && ThreadRows::serves(p, machine);
+        return machine.device.merges_splits && ThreadRows::serves(p, machine);
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override {
         return machine.warp() > 1 && wants_splits(p, keys_of_split);
@@ -196,7 +204,10 @@ public:
         fill(t->row_groups, std::max(1, warp / t->row_lanes));
         fill(t->kv_tile, 4);
         fill(t->masked_kv_tile, t->kv_tile % 2 == 0 ? 2 : 1);
-        fill(t->load_width, machine.wide() ? std::max(ThreadRows::wide_load(p, *t), 1) : 1);
+        const bool layer = contract::is_attention_layer(p), rotates = p.rope != POLYHEAD_NO_ROPE && p.cache == 0; // as they are read
+        const int piece = !layer ? std::max(ThreadRows::wide_load(p, *t), 1) : rotates ? 1 : widest_piece;
+        fill(t->load_width, machine.wide() ? piece : 1);
+        fill_few_rows(t, p);
         const int step = t->kv_tile * t->row_groups;
         fill(t->split_len, std::max(1, keys_of_split / step) * step);
     }
@@ -228,7 +239,7 @@ public:
     KnobUser knob_user() const override { return KnobUser::split_tiles; }
     bool reads(KnobUser other) const override { return other == KnobUser::split_tiles || other == KnobUser::block_tiles; }
     bool serves(const Problem &p, const Machine &machine) const override {
-        return serves_splits(p, machine) && BlockTiles::serves(p, machine);
+        return machine.device.merges_splits && BlockTiles::serves(p, machine);
     }
     bool wanted(const Problem &p, const Machine &machine, bool first) const override {
         return BlockTiles::wanted(p, machine, first) && wants_splits(p, keys_of_split);
@@ -239,6 +250,7 @@ public:
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         fill(t->thread_rows, contract::group_size_of(p) <= 8 ? 1 : 2);
         BlockTiles::fill_defaults(t, p, machine);
+        fill_few_rows(t, p);
         fill(t->split_len, std::max(1, keys_of_split / t->kv_tile) * t->kv_tile);
     }
     void add_scratch(ScratchTerms *terms) const override {

@@ -27,8 +27,7 @@ public:
     // in parts where the problem allows it. Of a layer these are its heads, where its projections are products of warps, too.
     bool serves(const Problem &p, const Machine &machine) const override {
         const Product *product = product_for(p, machine);
-        const bool heads =
-            contract::by_heads(p) || (contract::is_attention_layer(p) && p.cache == 0 && products_refusal(p, machine).empty());
+        const bool heads = contract::by_heads(p) || (contract::is_attention_layer(p) && products_refusal(p, machine).empty());
         const bool stored = heads && p.int8_cache == 0 && p.rope == POLYHEAD_NO_ROPE && p.query_norm == POLYHEAD_NO_NORM &&
                             p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0;
         const bool only_out = p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;

@@ -142,6 +142,14 @@ Unaligned first_unaligned(const KernelTable &kernel, const polyhead_variant &var
             return {said_of(row), expected};
         }
     }
+    for (const TensorRow &row : kernel.tensors &cache_rows) {
+        const polyhead_tensor &cache = args.*row.tensor;
+        const int64_t expected = alignment_of(kernel, variant, cache);
+        const int64_t width = absent(cache) ? 0 : cache.shape[cache.rank - 1] * dtype_bytes(cache.dtype);
+        if (width % expected == 0 && !aligned(cache, expected)) { // other rows are read by elements
+            return {said_of(row), expected};
+        }
+    }
     if (const int64_t pair = 2 * dtype_bytes(args.out.dtype); contract::writes_pairs(kernel.problem) && !aligned(args.out, pair)) {
         return {"out", pair};
     }

@@ -117,7 +117,8 @@ typedef struct polyhead_variant {
     int32_t shared_bytes;                 /* shared memory of a block on the device, at most; 0 on a CPU */
     int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes, for tensors
                                              of another dtype than the problem's of as many elements; 0 = any. Otherwise out of a layer
-                                             whose width is even is aligned to 2 elements, too */
+                                             whose width is even is aligned to 2 elements, too, and a cache like key, if its rows are
+                                             multiples of so many bytes */
     int32_t min_seq_len_q, max_seq_len_q; /* query lengths, inclusive; max 0 = no limit */
     polyhead_scratch scratch;
     uint32_t weight_layout;                 /* id that packed weights must have; 0 = takes no weights */

@@ -160,9 +160,12 @@ public:
 constexpr int most_split_queries = 16;
 
 // Few queries of a layer that attends to its own tokens have as few keys, unless it has a cache.
+bool serves_splits(const Problem &p, const Machine &machine) {
+    return machine.device.merges_splits && (!contract::attends_itself(p) || p.cache != 0);
+}
+
 bool wants_splits(const Problem &p, int split_len) {
-    const bool many_keys = !contract::attends_itself(p) || p.cache != 0;
-    return many_keys && p.seq_len_q <= most_split_queries && (p.seq_len_kv == 0 || p.seq_len_kv > split_len);
+    return p.seq_len_q <= most_split_queries && (p.seq_len_kv == 0 || p.seq_len_kv > split_len);
 }
 
 // The new rows of a layer with a cache are as few as its queries: smaller blocks share a weight among more multiprocessors, and threads
@@ -181,7 +184,7 @@ public:
     KnobUser knob_user() const override { return KnobUser::split_rows; }
     bool reads(KnobUser other) const override { return other == KnobUser::split_rows || other == KnobUser::thread_rows; }
     bool serves(const Problem &p, const Machine &machine) const override {
-        return machine.device.merges_splits && ThreadRows::serves(p, machine);
+        return serves_splits(p, machine) && ThreadRows::serves(p, machine);
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override {
         return machine.warp() > 1 && wants_splits(p, keys_of_split);
@@ -239,7 +242,7 @@ public:
     KnobUser knob_user() const override { return KnobUser::split_tiles; }
     bool reads(KnobUser other) const override { return other == KnobUser::split_tiles || other == KnobUser::block_tiles; }
     bool serves(const Problem &p, const Machine &machine) const override {
-        return machine.device.merges_splits && BlockTiles::serves(p, machine);
+        return serves_splits(p, machine) && BlockTiles::serves(p, machine);
     }
     bool wanted(const Problem &p, const Machine &machine, bool first) const override {
         return BlockTiles::wanted(p, machine, first) && wants_splits(p, keys_of_split);

@@ -63,6 +63,16 @@ class Reading(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"waits at \[UR24\+0x1c008\]"):
             model.steps_of([line for line in PHASES if line[1] != " RZ, [UR24+0x1c008], RZ"], SIMPLE)
 
+    def test_layers_and_floats_have_no_prediction(self):
+        def manifest(op, dtype, frame):
+            return {"problem": {"op": op, "dtype": dtype}, "variants": [{"frame": "split_rows"}, {"frame": frame}]}
+
+        modelled = [manifest("sdpa", "f16", "warp_tiles"), manifest("sdpa", "bf16", "group_tiles")]
+        others = [manifest("mha", "f16", "warp_tiles"), manifest("sdpa", "f32", "warp_tiles"), manifest("sdpa", "f16", "thread_rows")]
+        self.assertEqual([emitted.is_modelled(one) for one in modelled + others], [True, True, False, False, False])
+        with self.assertRaisesRegex(emitted.NotRead, "expected attention of 16 bits"):
+            emitted.variant_of(others[0])
+
     def test_blocks_at_once(self):
         self.assertEqual(emitted.blocks_at_once(253, 128, 49152, H100), 2)    # by registers
         self.assertEqual(emitted.blocks_at_once(64, 128, 100 << 10, H100), 2)  # by shared memory

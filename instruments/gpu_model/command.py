@@ -114,9 +114,10 @@ def recorded(path):
 
 
 def of_folder(folder, machine_name):
-    """{kernel: TFLOP/s} of the kernels in a folder that multiply by tensor cores."""
+    """{kernel: TFLOP/s} of the kernels in a folder that the model is for."""
     machine, found = machines.numbers(machine_name), {}
-    for name in sorted(file[:-len(".json")] for file in os.listdir(folder) if file.endswith(".json")):
+    names = sorted(file[:-len(".json")] for file in os.listdir(folder) if file.endswith(".json"))
+    for name in [one for one in names if emitted.is_modelled(emitted.manifest_of(folder, one))]:
         try:
             kernel, _, _ = emitted.read(folder, name, machine_name, machine)
             found[name] = model.predict(kernel, machine, model.common_shape(kernel.head_dim))["tflops"]

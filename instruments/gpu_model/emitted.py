@@ -43,13 +43,22 @@ def run(command):
     return done.stdout
 
 
-def variant_of(path):
-    """(problem, frame, shared bytes, knobs) of the first variant of a frame above, from the manifest of a kernel."""
-    with open(path, encoding="utf-8") as file:
-        manifest = json.load(file)
-    variant = next((one for one in manifest["variants"] if one["frame"] in FRAMES), None)
-    if variant is None:
-        raise NotRead("no variant multiplies by tensor cores")
+def manifest_of(folder, name):
+    with open(os.path.join(folder, name + ".json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def is_modelled(manifest):
+    """Bare attention of 16 bits with a variant that multiplies by tensor cores: a layer has other loops, floats have other products."""
+    of_16_bits = manifest["problem"]["op"] == "sdpa" and manifest["problem"]["dtype"] in ("f16", "bf16")
+    return of_16_bits and any(variant["frame"] in FRAMES for variant in manifest["variants"])
+
+
+def variant_of(manifest):
+    """(problem, frame, shared bytes, knobs) of the first variant of a frame above."""
+    if not is_modelled(manifest):
+        raise NotRead("found another kernel, expected attention of 16 bits with a variant that multiplies by tensor cores")
+    variant = next(one for one in manifest["variants"] if one["frame"] in FRAMES)
     knobs = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", variant["tiling"])}
     return manifest["problem"], variant["frame"], variant["shared_bytes"], knobs
 
@@ -64,7 +73,7 @@ def read(folder, name, machine_name, machine):
     """(Kernel, {registers, bytes spilled} of a thread, instructions of the loop) of a kernel that was generated into this folder."""
     if assembler() is None or disassembler() is None:
         raise NotRead("ptxas or nvdisasm was not found: ./polyhead setup --all installs them")
-    problem, frame, shared_bytes, knobs = variant_of(os.path.join(folder, name + ".json"))
+    problem, frame, shared_bytes, knobs = variant_of(manifest_of(folder, name))
     _, architectures, product = FRAMES[frame]
     texts = [text for _, text in embedded.sources(os.path.join(folder, name + ".a"), "ptx") if "mma." in text]
     with tempfile.TemporaryDirectory() as scratch:

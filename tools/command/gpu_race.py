@@ -18,7 +18,7 @@ def predictions(folder):
     """{kernel: TFLOP/s} that the model predicts for an H100. A kernel that ptxas refuses is not packed."""
     done = subprocess.run([PYTHON, "-B", os.path.join(ROOT, "instruments", "gpu_model", "command.py"), "--folder", folder], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, env=child_environment())
-    refused = [line for line in done.stderr.splitlines() if "no variant multiplies" not in line]
+    refused = done.stderr.splitlines()
     if done.returncode != 0 or refused:
         raise Failure("a kernel cannot be packed: %s" % (refused or ["the model failed"])[0])
     return json.loads(done.stdout)

@@ -111,7 +111,8 @@ void schedule_words(KeyLanesStages &s, const LoopLevel &tile) {
 // What is made for a tile of queries and a part.
 void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
     const KeyLanesBlocking &blocking = s.blocking;
-    const int lanes = blocking.lanes, few = std::min(lanes, most_lanes_of_numbers);
+    // A vector is no longer than a tile of queries, which a tiling may make shorter than the lanes.
+    const int lanes = blocking.lanes, few = std::min({lanes, most_lanes_of_numbers, blocking.q_tile});
     for (Func f : s.bounds.funcs()) {
         f.compute_at(tile).bound_extent(s.qi, blocking.q_tile).vectorize(s.qi, few);
     }

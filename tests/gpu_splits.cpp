@@ -77,10 +77,9 @@ Problem decoding_of_matrix(int number, bool window) {
         std::vector<Problem> all;
         for (const FeatureRow &row : feature_rows()) {
             Problem p = feature_problem(row);
-            if (p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0 || p.cache != 0 || p.cross != 0) {
-                const bool one_length = is_mha(p) && p.cross == 0 && p.cache == 0;
+            const bool attends_itself = is_mha(p) && p.cross == 0 && p.cache == 0; // as few keys as queries: not split
+            if (!attends_itself && (p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0 || p.cache != 0 || p.cross != 0)) {
                 p.seq_len_q = p.seq_len_q != 0 ? 3 : 0;
-                p.seq_len_kv = one_length ? p.seq_len_q : p.seq_len_kv;
                 all.push_back(p);
             }
         }

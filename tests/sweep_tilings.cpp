@@ -106,6 +106,27 @@ TEST_CASE("tiling sweep: key lanes") {
     sweep("key_lanes");
 }
 
+// Shorter than the vectors of numbers of a row.
+TEST_CASE("tilings: gradients in tiles of one to three queries") {
+    Problem p = sdpa_problem(2, 8);
+    p.op = POLYHEAD_SDPA_BACKWARD;
+    p.causal = POLYHEAD_TOP_LEFT;
+    p.kv_lengths = 1;
+    REQUIRE(gen::complete(&p) == "");
+    std::string error;
+    const std::string target = gen::resolve_target(machines.back(), &error);
+    for (const int queries : {1, 2, 3}) {
+        const std::string tiling = "frame=key_lanes grad_rows=1 score_rows=1 q_tile=" + std::to_string(queries);
+        INFO(tiling);
+        const std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {target}, tiling, &error);
+        REQUIRE(error == "");
+        const CompiledKernel compiled(p, {target, tiling, "short_tiles_" + std::to_string(queries)});
+        REQUIRE(compiled.error() == "");
+        double worst = 0;
+        check(compiled, plans[0], static_cast<uint64_t>(queries), &worst);
+    }
+}
+
 TEST_CASE("tiling sweep: linear layers") {
     sweep("linear");
 }

@@ -1,4 +1,5 @@
 """The code of kernels is that of golden/: a sample of the table, and what the hashes see and do not see."""
+import argparse
 import os
 import sys
 import unittest
@@ -43,4 +44,8 @@ class Golden(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--generate", metavar="PATH", required=True, help="polyhead-generate of the build that is tested")
+    options, others = parser.parse_known_args()
+    golden.generator = lambda: options.generate
+    unittest.main(argv=sys.argv[:1] + others)

@@ -63,10 +63,14 @@ def hashed(text):
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
+def generator():
+    return build.program("release", "polyhead-generate")
+
+
 def generate(words, **options):
     """(standard output, sentence of a refusal or empty)."""
     variables = {name: value for name, value in environment_of_children().items() if not name.startswith("POLYHEAD_")}
-    done = subprocess.run([build.program("release", "polyhead-generate")] + words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    done = subprocess.run([generator()] + words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=variables, check=False, **options)
     return done.stdout, done.stderr.strip() if done.returncode else ""
 

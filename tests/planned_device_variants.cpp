@@ -9,16 +9,34 @@
 using namespace polyhead;
 using namespace polyhead::test;
 
+namespace {
+
+const char *const cuda = "x86-64-linux-cuda-cuda_capability_80", *const older_cuda = "x86-64-linux-cuda-cuda_capability_75";
+
+// The frame of each variant of a kernel with a number of its plan, in the order in which calls look for one.
+template <typename Number> std::string frames_of(const Problem &p, const char *target, Number number) {
+    std::string error, text;
+    for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
+        text += std::string(text.empty() ? "" : " ") + plan.frame->name() + " " + std::to_string(number(plan));
+    }
+    return text;
+}
+
+std::string most_queries(const Problem &p, const char *target) {
+    return frames_of(p, target, [](const gen::VariantPlan &plan) { return plan.max_seq_len_q; });
+}
+
+// 1 behind the frames whose projections are products of a warp.
+std::string by_warps(const Problem &p, const char *target = cuda) {
+    return frames_of(p, target, [](const gen::VariantPlan &plan) { return plan.tiling.warp_products; });
+}
+
+} // namespace
+
 TEST_CASE("generator: kernels for devices have a variant for few queries over splits of the keys, in front of the others") {
     Problem p = sdpa_problem(8, 64, 2);
-    const auto frames = [&](const char *target) {
-        std::string error, names;
-        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
-            names += (names.empty() ? "" : " ") + std::string(plan.frame->name()) + " " + std::to_string(plan.max_seq_len_q);
-        }
-        return names;
-    };
-    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80", *const opencl = "x86-64-linux-opencl";
+    const auto frames = [&p](const char *target) { return most_queries(p, target); };
+    const char *const opencl = "x86-64-linux-opencl";
     CHECK(frames(cuda) == "split_rows 16 thread_rows 0 thread_rows 0");
     CHECK(frames(opencl) == "split_tiles 16 block_tiles 0");
     CHECK(frames("x86-64-linux-vulkan") == "block_tiles 0");
@@ -52,13 +70,12 @@ TEST_CASE("generator: 16-bit kernels for CUDA have a variant whose warps multipl
         }
         return count;
     };
-    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     for (const int32_t dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
         for (const int head_dim : {16, 64, 128, 40, 36, 144}) {
             Problem p = sdpa_problem(8, head_dim, 2);
             p.dtype = dtype;
             CHECK(warps(p, cuda) == (head_dim % 8 == 0 && head_dim <= 128));
-            CHECK(warps(p, "x86-64-linux-cuda-cuda_capability_75") == 0);
+            CHECK(warps(p, older_cuda) == 0);
         }
     }
     for (const int page_size : {1, 8, 16, 128}) {
@@ -79,7 +96,7 @@ TEST_CASE("generator: two blocks of warp tiles fit into a multiprocessor of ever
         Problem p = sdpa_problem(8, head_dim);
         p.dtype = POLYHEAD_F16;
         std::string error;
-        const auto plans = gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, "frame=warp_tiles", &error);
+        const auto plans = gen::plan_variants(p, {cuda}, "frame=warp_tiles", &error);
         REQUIRE(plans.size() == 1);
         CHECK(plans[0].tiling.kv_chunks == (head_dim == 64 ? 2 : 1));
     }
@@ -93,7 +110,7 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
         Problem p = sdpa_problem(2, 64);
         p.dtype = dtype;
         std::string error;
-        CHECK(gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, tiling, &error).empty());
+        CHECK(gen::plan_variants(p, {cuda}, tiling, &error).empty());
         return error;
     };
     check_sentence(plan(POLYHEAD_F16, "frame=warp_tiles kv_tile=24"), {"kv_tile 24 is not a multiple", "16 keys of a product of a warp"});
@@ -104,23 +121,16 @@ TEST_CASE("generator: tilings of warp tiles that make no sense are refused") {
 }
 
 TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps multiply, where their rows are whole copies") {
-    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     std::string error;
-    const auto products = [&error](const Problem &p, const char *target) {
-        std::string text;
-        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
-            text += std::to_string(plan.tiling.warp_products);
-        }
-        return text;
-    };
     for (const int32_t dtype : {POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16}) {
         for (const int inputs : {8, 36, 768}) {
             Problem p = linear_problem(inputs, 100);
             p.dtype = dtype;
-            CHECK(products(p, cuda) == (dtype != POLYHEAD_F32 && inputs % 8 == 0 ? "110" : "0")); // few rows, all, threads
-            CHECK(products(p, "x86-64-linux-cuda-cuda_capability_75") == "0");
+            CHECK(by_warps(p) ==
+                  (dtype != POLYHEAD_F32 && inputs % 8 == 0 ? "linear 1 linear 1 linear 0" : "linear 0")); // few rows, all, threads
+            CHECK(by_warps(p, older_cuda) == "linear 0");
             p.f32_weights = dtype != POLYHEAD_F32;
-            CHECK(products(p, cuda) == "0");
+            CHECK(by_warps(p) == "linear 0");
         }
     }
     Problem p = linear_problem(64, 100);
@@ -146,43 +156,59 @@ TEST_CASE("generator: 16-bit linear layers for CUDA have a variant whose warps m
 }
 
 TEST_CASE("generator: 16-bit layers of attention for CUDA have a variant whose projections warps multiply") {
-    std::string error;
-    const auto variants = [&error](const Problem &p) {
-        std::string text;
-        for (const gen::VariantPlan &plan : gen::plan_variants(p, {"x86-64-linux-cuda-cuda_capability_80"}, "", &error)) {
-            text += std::string(text.empty() ? "" : " ") + plan.frame->name() + " " + std::to_string(plan.tiling.warp_products);
-        }
-        return text;
-    };
     Problem p = mha_problem(128, 4);
-    CHECK(variants(p) == "thread_rows 0");
+    CHECK(by_warps(p) == "thread_rows 0");
     p.dtype = POLYHEAD_BF16;
-    CHECK(variants(p) == "warp_tiles 1 thread_rows 0");
+    CHECK(by_warps(p) == "warp_tiles 1 thread_rows 0");
     p.rope = POLYHEAD_ROPE_HALF_SPLIT;
-    CHECK(variants(p) == "thread_rows 1 thread_rows 0");
+    CHECK(by_warps(p) == "thread_rows 1 thread_rows 0");
     p.cross = 1; // splits for few queries, with the same products in front of them
-    CHECK(variants(p) == "split_rows 1 thread_rows 1 split_rows 0 thread_rows 0");
+    CHECK(by_warps(p) == "split_rows 1 thread_rows 1 split_rows 0 thread_rows 0");
     p.rope = POLYHEAD_NO_ROPE;
-    CHECK(variants(p) == "split_rows 1 split_rows 0 warp_tiles 1 thread_rows 0");
+    CHECK(by_warps(p) == "split_rows 1 split_rows 0 warp_tiles 1 thread_rows 0");
     p.cross = 0;
     p.cache = 1;
     p.causal = POLYHEAD_BOTTOM_RIGHT;
-    CHECK(variants(p) == "split_rows 1 split_rows 0 warp_tiles 1 thread_rows 0"); // first of few rows
+    CHECK(by_warps(p) == "split_rows 1 split_rows 0 warp_tiles 1 thread_rows 0"); // first of few rows
     p.rope = POLYHEAD_ROPE_HALF_SPLIT;
-    CHECK(variants(p) == "split_rows 1 thread_rows 1 split_rows 0 thread_rows 0");
+    CHECK(by_warps(p) == "split_rows 1 thread_rows 1 split_rows 0 thread_rows 0");
     for (const int queries : {1, 16, 17}) {
         Problem fixed = p;
         fixed.seq_len_q = queries;
-        CHECK(variants(fixed) == (queries == 17 ? "thread_rows 1 thread_rows 0" : "split_rows 1 split_rows 0 thread_rows 0"));
+        CHECK(by_warps(fixed) == (queries == 17 ? "thread_rows 1 thread_rows 0" : "split_rows 1 split_rows 0 thread_rows 0"));
     }
     for (Problem no_copies : {mha_problem(100, 4, 0, 32), mha_problem(128, 4, 0, 32, 12)}) {
         no_copies.dtype = POLYHEAD_BF16;
-        CHECK(variants(no_copies) == "thread_rows 0");
+        CHECK(by_warps(no_copies) == "thread_rows 0");
     }
     Problem wide = mha_problem(128, 4);
     wide.dtype = POLYHEAD_F16;
     wide.f32_weights = 1;
-    CHECK(variants(wide) == "thread_rows 0");
+    CHECK(by_warps(wide) == "thread_rows 0");
+}
+
+TEST_CASE("generator: layers of floats for CUDA have variants whose warps multiply, where precision is tf32x3 and rows are whole copies") {
+    std::string error;
+    Problem linear = linear_problem(64, 100), mha = mha_problem(128, 4);
+    for (const int32_t precision : {POLYHEAD_IEEE, POLYHEAD_TF32X3}) {
+        linear.precision = mha.precision = precision;
+        const bool parts = precision == POLYHEAD_TF32X3;
+        for (const int inputs : {6, 8, 36, 768}) {
+            linear.embed_dim = inputs;
+            CHECK(by_warps(linear) == (parts && inputs % 4 == 0 ? "linear 1 linear 1 linear 0" : "linear 0")); // few rows, all, threads
+            CHECK(by_warps(linear, older_cuda) == "linear 0");
+        }
+        CHECK(by_warps(mha) == (parts ? "warp_tiles 1 thread_rows 0" : "thread_rows 0"));
+    }
+    mha.query_norm = POLYHEAD_RMS_NORM; // attention by threads, projections by warps
+    CHECK(by_warps(mha) == "thread_rows 1 thread_rows 0");
+    const auto refused = [&](int inputs, const std::string &tiling) {
+        linear.embed_dim = inputs;
+        CHECK(gen::plan_variants(linear, {cuda}, "frame=linear warp_products=1" + tiling, &error).empty());
+        return error;
+    };
+    check_sentence(refused(66, ""), {"embed_dim is 66", "multiple of 4"});
+    check_sentence(refused(64, " linear_block=54"), {"linear_rows 6", "whole warps, 48 rows and 64 columns"});
 }
 
 TEST_CASE("generator: a target with a capability that alone has products of four warps has code for all other devices, too") {

@@ -215,36 +215,3 @@ TEST_CASE("generator: wrong problems are refused in one sentence") {
         check_sentence(sentence, refused.parts);
     }
 }
-
-TEST_CASE("generator: layers of floats for CUDA have variants whose warps multiply, where precision is tf32x3 and rows are whole copies") {
-    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
-    std::string error;
-    const auto variants = [&error](const Problem &p, const char *target) {
-        std::string text;
-        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
-            text += std::string(text.empty() ? "" : " ") + plan.frame->name() + " " + std::to_string(plan.tiling.warp_products);
-        }
-        return text;
-    };
-    Problem linear = linear_problem(64, 100), mha = mha_problem(128, 4);
-    for (const int32_t precision : {POLYHEAD_IEEE, POLYHEAD_TF32X3}) {
-        linear.precision = mha.precision = precision;
-        const bool parts = precision == POLYHEAD_TF32X3;
-        for (const int inputs : {6, 8, 36, 768}) {
-            linear.embed_dim = inputs;
-            CHECK(variants(linear, cuda) ==
-                  (parts && inputs % 4 == 0 ? "linear 1 linear 1 linear 0" : "linear 0")); // few rows, all, threads
-            CHECK(variants(linear, "x86-64-linux-cuda-cuda_capability_75") == "linear 0");
-        }
-        CHECK(variants(mha, cuda) == (parts ? "warp_tiles 1 thread_rows 0" : "thread_rows 0"));
-    }
-    mha.query_norm = POLYHEAD_RMS_NORM; // attention by threads, projections by warps
-    CHECK(variants(mha, cuda) == "thread_rows 1 thread_rows 0");
-    const auto refused = [&](int inputs, const std::string &tiling) {
-        linear.embed_dim = inputs;
-        CHECK(gen::plan_variants(linear, {cuda}, "frame=linear warp_products=1" + tiling, &error).empty());
-        return error;
-    };
-    check_sentence(refused(66, ""), {"embed_dim is 66", "multiple of 4"});
-    check_sentence(refused(64, " linear_block=54"), {"linear_rows 6", "whole warps, 48 rows and 64 columns"});
-}

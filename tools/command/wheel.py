@@ -75,7 +75,7 @@ def make(options):
     child["PATH"] = os.path.join(VENV, "bin") + os.pathsep + child["PATH"]
     step("wheel")
     call([PYTHON, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", made, ROOT,
-          "-C", "cmake.define.POLYHEAD_BUNDLE=" + (bundle if options.bundle != "none" else "")], env=child)
+          "--config-settings", "cmake.define.POLYHEAD_BUNDLE=" + (bundle if options.bundle != "none" else "")], env=child)
     first, = glob.glob(os.path.join(made, "*.whl"))
     step("auditwheel")
     call([os.path.join(VENV, "bin", "auditwheel"), "repair", "--exclude", "libHalide.so", "--wheel-dir", target, first], env=child)

@@ -32,6 +32,9 @@ def main():
             done = subprocess.run([sys.executable, os.path.join(folder, "polyhead"), *words], stdout=subprocess.PIPE, text=True, timeout=20,
                                   env={"PATH": "/nowhere", "HOME": folder})
             assert done.returncode == 0 and done.stdout, "%s: status %d, %r" % (words, done.returncode, done.stdout)
+        found = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, 'tools'); from command import help_texts; print(help_texts.programs())"],
+                               stdout=subprocess.PIPE, text=True, cwd=folder, check=True, timeout=20).stdout
+        assert found == "{}\n", "programs where nothing is built: " + found
         assert not os.path.exists(os.path.join(folder, ".venv")), "help has set something up"
     print("help: as the programs have it, at once")
 

@@ -60,13 +60,20 @@ def build(preset, targets, quiet=False):
         raise Failure("the build failed; its message is above")
 
 
-def program(preset, target):
-    """The path of a built program, in any folder of the build."""
+def find_program(preset, target):
+    """The path of a program in any folder of the build, or None if it was not built."""
     for folder in ("", "tools", "bench", "tests", os.path.join("tests", "gpu_sources"), os.path.join("examples", "010_minilm")):
         path = os.path.join(directory(preset), folder, target)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    raise Failure("%s was not built" % target)
+    return None
+
+
+def program(preset, target):
+    found = find_program(preset, target)
+    if not found:
+        raise Failure("%s was not built" % target)
+    return found
 
 
 def log_entries(preset):

@@ -54,8 +54,9 @@ def meaning(text):
 def programs():
     """{command: words that run it} of the programs that are built."""
     found = {}
-    if os.path.exists(build.program("release", "polyhead-generate")):
-        found["generate"] = [build.program("release", "polyhead-generate")]
+    generator = build.find_program("release", "polyhead-generate")
+    if generator:
+        found["generate"] = [generator]
     if os.path.isdir(os.path.join(build.directory("release"), "python", "polyhead")):
         found.update((command, [PYTHON, "-m", module]) for command, module in MODULES.items())
     return found

@@ -25,7 +25,7 @@ void place_fragments(WarpChunk &chunk, const WarpTilesBlocking &blocking) {
         chunk.query_fragments.bound_extent(of_step[0], 2).bound_extent(of_step[1], blocking.tiles).unroll(of_step[0]).unroll(of_step[1]);
     }
     if (chunk.value_fragments.defined()) {
-        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_pair)).store_in(MemoryType::Stack);
+        chunk.value_fragments.compute_at(LoopLevel(chunk.acc, chunk.acc_of_load)).store_in(MemoryType::Stack);
     }
 }
 

@@ -62,3 +62,9 @@ TEST_CASE("gpu float tiles: what a row does not see changes none of its bits, an
         CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
     }
 }
+
+TEST_CASE("gpu float tiles: sums over many keys") {
+    if (required_cuda()) {
+        check_long_sums(target, "frame=warp_tiles row_groups=1 thread_rows=1", POLYHEAD_F32, 0.15);
+    }
+}

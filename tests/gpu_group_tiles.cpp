@@ -13,6 +13,11 @@ TEST_CASE("gpu group tiles: tiles of 64 and of 128 rows give a row the same bits
                       {"frame=group_tiles", "frame=group_tiles row_groups=4", "frame=group_tiles row_groups=12"});
 }
 
+TEST_CASE("gpu group tiles: sums over many keys") {
+    required_device();
+    check_long_sums("host-cuda-cuda_capability_90a", "frame=group_tiles row_groups=4", POLYHEAD_F16, 0.75);
+}
+
 // Three groups over many chunks, of which no barrier of the block is between: each goes on as far as the others let it.
 TEST_CASE("gpu group tiles: groups of warps that are not in step") {
     required_device();

@@ -106,6 +106,24 @@ inline void check_tiles_agree(const char *target, const std::vector<std::string>
     }
 }
 
+// A product may cut off what it adds to a sum, and values of one sign have no luck: sums over any number of keys are within the rule, in
+// both ways of adding. most: of the tolerance.
+inline void check_long_sums(const char *target, const std::string &tiling, int32_t dtype, double most) {
+    Problem p = sdpa_problem(1, 16);
+    p.dtype = dtype;
+    p.precision = dtype == POLYHEAD_F32 ? POLYHEAD_TF32X3 : POLYHEAD_IEEE;
+    const CompiledKernel compiled(p, {target, tiling, "gpu_long_sums"});
+    REQUIRE(compiled.error() == "");
+    const KernelSubject subject(forced_variants(compiled.kernel(), TestDevice::get()).at(0), 5, false, TestDevice::get().raw());
+    for (const int64_t keys : {512, 8192, 65536}) {
+        Shape shape = plain_shape(p, 1, 16, keys, 7);
+        shape.values = Values::values_near_one;
+        double worst = 0;
+        CHECK(check_answer(subject.subject(), shape, &worst, 3e7) == "");
+        CHECK(worst < most);
+    }
+}
+
 // Kernels of a frame with one of these tilings, compiled for the target, on the device of the test.
 inline void sweep_warps(const std::string &name, const char *target, const std::string &frame, const std::vector<const char *> &tilings,
                         Problem (*make)(int, Random &) = warp_problem) {

@@ -19,6 +19,12 @@ TEST_CASE("gpu warp tiles: tiles of 64 and of 128 rows give a row the same bits"
     check_tiles_agree(target, {"frame=warp_tiles", "frame=warp_tiles thread_rows=1", "frame=warp_tiles row_groups=2"});
 }
 
+TEST_CASE("gpu warp tiles: sums over many keys") {
+    if (required_cuda()) {
+        check_long_sums(target, "frame=warp_tiles row_groups=1 thread_rows=1", POLYHEAD_F16, 0.75);
+    }
+}
+
 // Halide forgets the count of a loop where a stage in it chooses by a value, as softcap does.
 TEST_CASE("gpu warp tiles: rows of short batch rows see no whole chunk of a long one, also with softcap") {
     const TestDevice *const device = required_cuda();

@@ -28,6 +28,7 @@ void WarpTilesBuilder::number_registers() {
     r.scores = r.acc + k_.tiles * s_.columns_of_acc() * sums;
     r.reference = r.scores + k_.tiles * score_columns() * sums;
     r.unit = r.reference + 2 * k_.tiles;
+    r.product = r.unit + 1;
     r.key = r.probs + k_.tiles * key_steps() * k_.product->words_of_a();
     r.value = r.key + 2 * k_.product->words_of_b();
     r.ones = r.value + 2 * k_.product->words_of_b();

@@ -42,7 +42,7 @@ struct WarpChunk {
     Halide::Func scored;                                                       // what comes before scores are read
     Halide::Func raised;                                                       // references are those of the chunk
     Halide::Func lost, mended;                                 // of masked chunks: 1 where values are not finite; acc has them
-    Halide::RVar scores_of_pair, scores_of_steps, acc_of_pair; // the loops in which fragments are loaded
+    Halide::RVar scores_of_pair, scores_of_steps, acc_of_load; // the loops in which fragments are loaded
     bool masked() const { return part == Part::masked; }
 };
 
@@ -66,10 +66,10 @@ struct WarpTilesStages : AttentionStages {
     void write(const AttentionOut &out, const AttentionFormulas &formulas, const Arguments &at, const Store &store) override;
     std::vector<Halide::Func> funcs() const override;
 
-    // Registers of floats and of words, by their numbers: acc with the sums of rows, scores, references, the unit of scores; probs,
-    // fragments of key and value, ones, floats that become parts, query.
+    // Registers of floats and of words, by their numbers: acc with the sums of rows, scores, references, the unit of scores, products of
+    // a chunk; probs, fragments of key and value, ones, floats that become parts, query.
     struct Registers {
-        int acc = 0, scores = 0, reference = 0, unit = 0;
+        int acc = 0, scores = 0, reference = 0, unit = 0, product = 0;
         int probs = 0, key = 0, value = 0, ones = 0, stored = 0, query = 0;
     } registers;
     bool keeps_query, sums_exactly; // the fragments of query; the sums of rows before probs are rounded

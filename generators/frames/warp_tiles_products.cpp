@@ -150,7 +150,8 @@ Func WarpTilesBuilder::define_row_sums(const std::string &kind, const Expr &afte
     return row_sums;
 }
 
-// acc += probs . value.
+// acc += probs . value. A product may cut off what it adds to a sum, and adds parts that are too small for a long one: so products of
+// floats in parts are added up within a chunk, and then to acc.
 void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, const Expr &after, WarpChunk *chunk) {
     const WarpTilesStages::Registers &r = s_.registers;
     const int sums = k_.product->sums_of_lane(), words_a = k_.product->words_of_a(), words_b = k_.product->words_of_b();
@@ -166,11 +167,18 @@ void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, c
     chunk->value_fragments(vars({n_, kt_}, true)) = splits() ? split_pair(r.value, loaded) : loaded;
     chunk->acc = func(kind, "acc");
     chunk->acc(vars({}, true)) = summed;
-    chunk->acc(vars({}, true)) +=
-        warp_product(*k_.product, r.acc + (d[0] * columns + d[2] * 2 + d[1]) * sums, r.probs + (d[0] * key_steps() + d[3]) * words_a,
-                     r.value + d[1] * words_b, 0, chunk->value_fragments(at({d[2], d[3]}, true)));
-    chunk->stages.push_back({chunk->acc, {}, {d[0], d[1], d[2], d[3]}});
-    chunk->acc_of_pair = d[2];
+    const Expr slot = r.acc + (d[0] * columns + d[2] * 2 + d[1]) * sums;
+    const Expr to = splits() ? r.product + (d[0] * 2 + d[1]) * sums : slot, from_zero = splits() ? Expr(d[3] == 0) : Expr(0);
+    const Expr multiplied = warp_product(*k_.product, to, r.probs + (d[0] * key_steps() + d[3]) * words_a, r.value + d[1] * words_b,
+                                         from_zero, chunk->value_fragments(at({d[2], d[3]}, true)));
+    if (splits()) {
+        chunk->acc(vars({}, true)) += Halide::select(d[3] == key_steps() - 1, device_call("add", {slot, to}, multiplied), multiplied);
+        chunk->stages.push_back({chunk->acc, {}, {d[0], d[1], d[3], d[2]}});
+    } else {
+        chunk->acc(vars({}, true)) += multiplied;
+        chunk->stages.push_back({chunk->acc, {}, {d[0], d[1], d[2], d[3]}});
+    }
+    chunk->acc_of_load = splits() ? d[3] : d[2];
 }
 
 } // namespace polyhead::gen

@@ -62,7 +62,7 @@ float huge_value(const Problem &p) {
 } // namespace
 
 std::string describe(const Problem &problem, const Shape &s) {
-    static const char *const values[] = {"normal", "peaked", "extreme_logits", "huge_values"};
+    static const char *const values[] = {"normal", "peaked", "extreme_logits", "huge_values", "values_near_one"};
     std::string text = "batch " + std::to_string(s.batch) + " seq_len_q " + std::to_string(s.seq_len_q) + " seq_len_kv " +
                        std::to_string(s.seq_len_kv) + " query " + layout_name(s.query) + " key " + layout_name(s.key) + " value " +
                        layout_name(s.value) + " out " + layout_name(s.out) + " place " + place_name(s.place) + " values " +
@@ -211,7 +211,20 @@ void Inputs::make_sdpa(const Problem &p) {
         fill_extreme(query_, key_, scale);
     }
     if (p.value_in_key == 0) {
-        fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
+        fill_value(p, random);
+    }
+}
+
+void Inputs::fill_value(const Problem &p, Random &random) {
+    switch (shape_.values) {
+    case Values::huge_values:
+        fill_normal(value_, random, huge_value(p));
+        break;
+    case Values::values_near_one:
+        fill_normal(value_, random, 0.05f, 1.0f);
+        break;
+    default:
+        fill_normal(value_, random, 1.0f);
     }
 }
 
@@ -231,13 +244,13 @@ void Inputs::make_mha(const Problem &p) {
         key_ = cache(s.key, p.head_dim);
         value_ = cache(s.value, p.head_dim_v);
         fill_normal(key_, random, 1.0f);
-        fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
+        fill_value(p, random);
     }
     if (p.cross != 0) {
         key_ = tensor(s.key, s.seq_len_kv, p.kdim);
         value_ = tensor(s.value, s.seq_len_kv, p.vdim);
         fill_normal(key_, random, 1.0f);
-        fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
+        fill_value(p, random);
     }
     outputs_.add(&polyhead_args::out,
                  make_tensor(static_cast<DType>(p.dtype), {s.batch, s.seq_len_q, p.embed_dim},

@@ -20,8 +20,9 @@
 
 namespace polyhead::test {
 
-// What the numbers are: ordinary; logits of a standard deviation near 8; logits up to 5e5, far apart; values up to 1e30.
-enum class Values { normal, peaked, extreme_logits, huge_values };
+// What the numbers are: ordinary; logits of a standard deviation near 8; logits up to 5e5, far apart; values up to 1e30; values near 1,
+// whose sums over keys only grow.
+enum class Values { normal, peaked, extreme_logits, huge_values, values_near_one };
 
 // The run-time side of a call.
 struct Shape {
@@ -74,6 +75,7 @@ public:
 
 private:
     void make_sdpa(const Problem &problem);
+    void fill_value(const Problem &problem, Random &random);
     void make_mha(const Problem &problem);
     void make_caches(const Problem &problem);
     void fit_lengths(const Problem &problem);

@@ -87,10 +87,10 @@ Tensor store(Tensor &values, int32_t dtype, Place place) {
     return stored;
 }
 
-void fill_normal(const Tensor &tensor, Random &random, float scale) {
+void fill_normal(const Tensor &tensor, Random &random, float scale, float mean) {
     for_each_row(tensor.view, [&](float *row, int64_t, int64_t, int64_t) {
         for (int64_t d = 0; d < tensor.view.shape[tensor.view.rank - 1]; d++) {
-            row[d] = scale * random.normal();
+            row[d] = mean + scale * random.normal();
         }
     });
 }

@@ -33,7 +33,7 @@ struct Tensor {
 Tensor make_tensor(DType dtype, const std::vector<int64_t> &shape, const std::vector<int64_t> &stride, Place place);
 // A tensor of a 16-bit type with the same shape, strides and values. The values themselves become what the type can hold of them.
 Tensor store(Tensor &values, int32_t dtype, Place place);
-void fill_normal(const Tensor &tensor, Random &random, float scale);
+void fill_normal(const Tensor &tensor, Random &random, float scale, float mean = 0);
 
 // Calls visit(int64_t offset, i0, i1, i2) with the first element of every innermost row of a view of rank 1 to 4.
 template <class Visit> void for_each_offset(const polyhead_tensor &t, Visit visit) {

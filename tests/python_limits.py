@@ -15,6 +15,7 @@ import numpy as np
 
 os.environ["POLYHEAD_CACHE"] = "off"  # a compiler is wanted, also where the disk has the kernel
 import polyhead  # noqa: E402
+from program_output import own_words  # noqa: E402
 
 ONE_KEY = np.arange(2 * 8, dtype=np.float32).reshape(1, 2, 1, 8)
 names = iter(range(1000))
@@ -108,8 +109,8 @@ class Limits(unittest.TestCase):
         environment = {**os.environ, "PYTHONPATH": str(package or pathlib.Path(polyhead.__file__).absolute().parent.parent)}
         child = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
         action(child)
-        said = child.communicate(timeout=300)[1].splitlines(True)
-        return child.returncode, "".join(line for line in said if "makecontext/swapcontext" not in line)  # ASan about Halide
+        said = own_words(child.communicate(timeout=300)[1])
+        return child.returncode, said
 
     def test_the_terminal_interrupts_all_processes(self):
         def interrupt(child):

@@ -141,7 +141,7 @@ std::vector<Shape> shapes_of(const Problem &p, int split, uint64_t seed) {
         shape.value = random.pick(std::vector<Layout>{Layout::bhsd, Layout::bshd});
         shape.poison = random.chance(70);
         shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
-        shape.values = random.pick(std::vector<Values>{Values::normal, Values::peaked});
+        shape.values = random.pick(std::vector<Values>{Values::normal, Values::peaked, Values::values_near_one});
         shapes.push_back(shape);
     }
     return shapes;

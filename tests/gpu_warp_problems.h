@@ -71,7 +71,7 @@ inline std::vector<Shape> shapes_of(const Problem &p, uint64_t seed) {
         shape.poison_key = random.chance(30) ? random.below(shape.seq_len_kv) : -1;
         shape.extras = random_extras(p, shape.seq_len_q, shape.seq_len_kv, random);
         shape.softmax_scale = random.chance(25) ? std::optional<float>(random.pick(std::vector<float>{-0.2f, 0.4f, 0.0f})) : std::nullopt;
-        shape.values = random.pick(std::vector<Values>{Values::normal, Values::peaked});
+        shape.values = random.pick(std::vector<Values>{Values::normal, Values::peaked, Values::values_near_one});
         shapes.push_back(shape);
     }
     return shapes;

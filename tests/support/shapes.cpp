@@ -120,8 +120,8 @@ void decorate(const Problem &p, Shape &s, Random &random) {
     if (random.chance(25)) {
         s.softmax_scale = random.pick(std::vector<float>{0.05f, 0.3f, 1.0f});
     }
-    s.values =
-        random.pick(std::vector<Values>{Values::normal, Values::normal, Values::peaked, Values::extreme_logits, Values::huge_values});
+    s.values = random.pick(std::vector<Values>{Values::normal, Values::normal, Values::peaked, Values::extreme_logits, Values::huge_values,
+                                               Values::values_near_one});
     if (s.values == Values::extreme_logits && (!is_sdpa(p) || p.rope != 0 || p.alibi != 0 || has_expression(p))) {
         // EXCLUDED: extreme logits behind projections, rotations, slopes and expressions: these would blur the exact distances of the
         // logits that the tolerance needs (docs/internals/algorithm.md, section 8)

@@ -37,7 +37,8 @@ int32_t shared_memory(const Halide::Internal::Stmt &lowered) {
     if (lowered.defined()) {
         lowered.accept(&held);
     }
-    return static_cast<int32_t>(std::min<int64_t>(held.most() + device_shared_bytes(lowered), INT32_MAX));
+    // A kernel has the one kind or the other, and kernels of a call run one after the other.
+    return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(held.most(), device_shared_bytes(lowered)), INT32_MAX));
 }
 
 } // namespace polyhead::gen

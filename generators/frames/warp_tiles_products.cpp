@@ -168,17 +168,20 @@ void WarpTilesBuilder::define_acc(const std::string &kind, const Expr &values, c
     chunk->acc = func(kind, "acc");
     chunk->acc(vars({}, true)) = summed;
     const Expr slot = r.acc + (d[0] * columns + d[2] * 2 + d[1]) * sums;
-    const Expr to = splits() ? r.product + (d[0] * 2 + d[1]) * sums : slot, from_zero = splits() ? Expr(d[3] == 0) : Expr(0);
-    const Expr multiplied = warp_product(*k_.product, to, r.probs + (d[0] * key_steps() + d[3]) * words_a, r.value + d[1] * words_b,
-                                         from_zero, chunk->value_fragments(at({d[2], d[3]}, true)));
+    const auto multiplied = [&](const Expr &to, const Expr &from_zero) {
+        return warp_product(*k_.product, to, r.probs + (d[0] * key_steps() + d[3]) * words_a, r.value + d[1] * words_b, from_zero,
+                            chunk->value_fragments(at({d[2], d[3]}, true)));
+    };
     if (splits()) {
-        chunk->acc(vars({}, true)) += Halide::select(d[3] == key_steps() - 1, device_call("add", {slot, to}, multiplied), multiplied);
+        const Expr of_chunk = r.product + (d[0] * 2 + d[1]) * sums, done = multiplied(of_chunk, d[3] == 0);
+        chunk->acc(vars({}, true)) += Halide::select(d[3] == key_steps() - 1, device_call("add", {slot, of_chunk}, done), done);
         chunk->stages.push_back({chunk->acc, {}, {d[0], d[1], d[3], d[2]}});
+        chunk->acc_of_load = d[3];
     } else {
-        chunk->acc(vars({}, true)) += multiplied;
+        chunk->acc(vars({}, true)) += multiplied(slot, 0);
         chunk->stages.push_back({chunk->acc, {}, {d[0], d[1], d[2], d[3]}});
+        chunk->acc_of_load = d[2];
     }
-    chunk->acc_of_load = splits() ? d[3] : d[2];
 }
 
 } // namespace polyhead::gen

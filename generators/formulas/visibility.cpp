@@ -9,6 +9,10 @@ bool Visibility::has_begin() const {
     return problem().window != 0 || key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).begin.defined();
 }
 
+bool Visibility::begin_is_of_length() const {
+    return problem().window != 0 && (problem().kv_lengths != 0 || problem().cache != 0) && problem().position_offsets == 0;
+}
+
 bool Visibility::bounded_by_expression() const {
     const KeyBounds bounds = key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0));
     return bounds.begin.defined() || bounds.end.defined();
@@ -39,7 +43,6 @@ Expr Visibility::keys_end(const Expr &q, const Expr &b) const {
         Expr last = q;
         last = problem().window != 0 ? last + in().number("window_right") : last;
         last = problem().position_offsets ? last + in().element("position_offsets", {b}) : last;
-        constexpr int largest_length = 1 << 30;
         const Expr from_end = in().number("from_end") * largest_length;
         const Expr missing = Halide::max(Halide::min(last + 1 - in().inputs.seq_len_q, 0), -from_end);
         end = Halide::max(Halide::min(end, last + 1 + from_end) + missing, 0);

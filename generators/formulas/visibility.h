@@ -6,6 +6,8 @@
 
 namespace polyhead::gen {
 
+constexpr int largest_length = 1 << 30; // no tensor has more queries or keys
+
 class Visibility : public FormulaPart {
 public:
     using FormulaPart::FormulaPart;
@@ -19,6 +21,7 @@ public:
     Expr keys_begin(const Expr &q, const Expr &b) const;
     Expr keys_end(const Expr &q, const Expr &b) const;
     bool has_begin() const;
+    bool begin_is_of_length() const;    // the length of a batch row decides it, and no offset does besides
     bool bounded_by_expression() const; // one of them, at least
     // Rows of one batch row may end, or begin, at different keys.
     bool rows_differ() const;

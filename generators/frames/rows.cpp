@@ -214,7 +214,11 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
         ChunkStages &all = add(s.blocking.block_tiles ? "" : "masked_", tile, begin, steps(tile), true);
         all.domain.where(all.domain.y < (range.end_some + step - 1) / step - first_step(tile));
         if (range.begin_some.defined()) {
-            all.domain.where(all.domain.y >= range.begin_some / step - first_step(tile));
+            // A length that is read has bounds, and bounds inference would compare chunks with these, too: memory of a chunk would get
+            // an index that is no constant, and the loop would begin at key 0. Of a remainder it knows only that it is not negative.
+            const bool of_length = at.formulas.visibility().begin_is_of_length();
+            const Expr first_key = of_length ? range.begin_some % largest_length : range.begin_some;
+            all.domain.where(all.domain.y >= first_key / step - first_step(tile));
         }
         return;
     }

@@ -9,10 +9,6 @@ bool Visibility::has_begin() const {
     return problem().window != 0 || key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).begin.defined();
 }
 
-bool Visibility::begin_is_of_length() const {
-    return problem().window != 0 && (problem().kv_lengths != 0 || problem().cache != 0) && problem().position_offsets == 0;
-}
-
 bool Visibility::bounded_by_expression() const {
     const KeyBounds bounds = key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0));
     return bounds.begin.defined() || bounds.end.defined();

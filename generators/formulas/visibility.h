@@ -21,7 +21,6 @@ public:
     Expr keys_begin(const Expr &q, const Expr &b) const;
     Expr keys_end(const Expr &q, const Expr &b) const;
     bool has_begin() const;
-    bool begin_is_of_length() const;    // the length of a batch row decides it, and no offset does besides
     bool bounded_by_expression() const; // one of them, at least
     // Rows of one batch row may end, or begin, at different keys.
     bool rows_differ() const;

@@ -190,6 +190,14 @@ void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &
                                                   column < s.stat_columns, 0.0f, entry);
 }
 
+// Whether bounds inference knows a bound below `value` that is another expression: the bounds of a length that is read, not the length. It
+// would compare with both.
+bool has_other_bound_below(const Expr &value) {
+    using namespace Halide::Internal;
+    const Interval bounds = bounds_of_expr_in_scope(value, Scope<Interval>::empty_scope());
+    return bounds.has_lower_bound() && !is_const(simplify(bounds.min)) && !can_prove(bounds.min == value);
+}
+
 // Which chunks pass where. A condition compares with the chunk itself: (chunk + 1) * kv_tile <= ... is not proved to hold inside the
 // loop that it ends. And it mentions a length once: Halide 21 would repeat the rest as a test around every stage of the loop. With splits
 // the chunks of one are counted from its first key, in steps in which every group has a chunk.
@@ -214,10 +222,9 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
         ChunkStages &all = add(s.blocking.block_tiles ? "" : "masked_", tile, begin, steps(tile), true);
         all.domain.where(all.domain.y < (range.end_some + step - 1) / step - first_step(tile));
         if (range.begin_some.defined()) {
-            // A length that is read has bounds, and bounds inference would compare chunks with these, too: memory of a chunk would get
-            // an index that is no constant, and the loop would begin at key 0. Of a remainder it knows only that it is not negative.
-            const bool of_length = at.formulas.visibility().begin_is_of_length();
-            const Expr first_key = of_length ? range.begin_some % largest_length : range.begin_some;
+            // Memory of a chunk would get an index that is no constant from other bounds, and the loop would begin at key 0. Of a
+            // remainder bounds inference knows only that it is not negative.
+            const Expr first_key = has_other_bound_below(range.begin_some) ? range.begin_some % largest_length : range.begin_some;
             all.domain.where(all.domain.y >= first_key / step - first_step(tile));
         }
         return;

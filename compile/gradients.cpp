@@ -255,8 +255,17 @@ void make_gradients(const BackwardCall &call, KernelStages *stages) {
         operands = floats_of(in);
     }
     const Tiling &t = call.tiling;
-    const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows, t.key_panel,          t.grad_rows,
-                                    t.grad_columns, t.key_splits, call.lanes,   gradient_width(p, t), gradient_words(p, t, call.lanes)};
+    const KeyLanesBlocking blocking{t.q_tile,
+                                    t.kv_tile,
+                                    t.score_rows,
+                                    t.key_panel,
+                                    t.grad_rows,
+                                    t.grad_columns,
+                                    t.key_splits,
+                                    call.lanes,
+                                    call.fused,
+                                    gradient_width(p, t),
+                                    gradient_words(p, t, call.lanes)};
     const AttentionFormulas formulas(p, call.expression, call.numerics, in);
     stages->gradients = key_lanes(formulas, blocking, operands);
     stages->gradients->read_on = call.read_on;

@@ -17,6 +17,7 @@ struct BackwardCall {
     Storage storage; // of the results
     Tiling tiling;
     int lanes;
+    bool fused;                                     // a product and its sum are one instruction
     const Product *product;                         // of the type as it is stored, or null: floats are multiplied
     KeySource::Element query, key, value, grad_out; // as they are stored; value is null where it is part of key
     AttentionInputs in;                             // the tensors of the call, as floats

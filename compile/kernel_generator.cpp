@@ -235,7 +235,7 @@ private:
     // What a backward call reads, as floats. query and so on: names of the heads that the forward call attended with.
     BackwardCall backward_call(const Problem &p, const char *query, const char *key, const char *value, const char *out) {
         const Storage floats = storage_of(POLYHEAD_F32, false);
-        BackwardCall call{p,  expression_, numerics(),          storage(), tiling(), machine().lanes, nullptr, {}, {},
+        BackwardCall call{p,  expression_, numerics(),          storage(), tiling(), machine().lanes, machine().fused, nullptr, {}, {},
                           {}, {},          attention_inputs(p), {},        {}};
         AttentionInputs &in = call.in;
         in.query_storage = floats;

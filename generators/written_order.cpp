@@ -63,6 +63,10 @@ Expr add_in_order(const Expr &a, const Expr &b) {
     return sums_are_ambiguous(a, b) ? strict(Call::strict_add, a, b) : a + b;
 }
 
+Expr rounded_sum(const Expr &a, const Expr &b) {
+    return strict(Call::strict_add, a, b);
+}
+
 Expr rounded_product(const Expr &a, const Expr &b) {
     return strict(Call::strict_mul, a, b);
 }

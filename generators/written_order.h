@@ -10,6 +10,9 @@ namespace polyhead::gen {
 // terms of which at most one is a product are an ordinary sum.
 Halide::Expr add_in_order(const Halide::Expr &a, const Halide::Expr &b);
 
+// The sum on its own, whose terms are not added up in another order.
+Halide::Expr rounded_sum(const Halide::Expr &a, const Halide::Expr &b);
+
 // The product on its own, of which no further factor and no sum becomes a part.
 Halide::Expr rounded_product(const Halide::Expr &a, const Halide::Expr &b);
 

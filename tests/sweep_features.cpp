@@ -103,7 +103,7 @@ TEST_CASE("same bits: loops of one formula add up its terms in one order") {
     p.mask = POLYHEAD_BOOLEAN_MASK;
     p.causal = POLYHEAD_TOP_LEFT;
     p.expression = expression_cases().front().text;
-    const CompiledKernel compiled(p, {"x86-64-linux-avx2-fma-f16c-avx-sse41", "frame=query_lanes kv_tile=24", "terms"});
+    const CompiledKernel compiled(p, {"x86-64-linux-avx2-fma-f16c-avx-sse41,x86-64-linux-sse41", "frame=query_lanes kv_tile=24", "terms"});
     REQUIRE(compiled.error() == "");
     for (uint64_t seed : {8, 14, 16, 18}) {
         const KernelSubject subject(compiled.kernel(), seed);

@@ -50,7 +50,10 @@ void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.delta_entries = RDom(0, side, 0, s.head_dim_v / side, "delta_entries");
     const std::vector<Expr> entry = {s.delta_entries.x * side + s.lane, s.delta_entries.y, s.vector, s.h, s.b};
     s.delta_rows(s.lane, s.vector, s.h, s.b) = 0.0f;
-    s.delta_rows(s.lane, s.vector, s.h, s.b) += s.grad_out_squares->transposed()(entry) * s.out_squares->transposed()(entry);
+    const Expr sum = s.delta_rows(s.lane, s.vector, s.h, s.b),
+               term = s.grad_out_squares->transposed()(entry) * s.out_squares->transposed()(entry);
+    // Where sums are instructions of their own, LLVM would add up the terms of a square before it adds them to the sum.
+    s.delta_rows(s.lane, s.vector, s.h, s.b) = s.blocking.fused ? sum + term : rounded_sum(sum, term);
     s.delta(s.q, s.h, s.b) = s.delta_rows(s.q % side, s.q / side, s.h, s.b);
     if (at.excludes()) {
         const int words = at.words(s.head_dim), words_v = at.words(s.head_dim_v), most = std::max(words, words_v);

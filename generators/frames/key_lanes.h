@@ -21,8 +21,9 @@ struct KeyLanesBlocking {
     int grad_columns; // columns of them; a multiple of lanes
     int splits;       // tasks that take the parts of a head in turns
     int lanes;
-    int width; // columns of all gradients, in whole grad_columns; rows that are read have so many, or head_dim and head_dim_v
-    int words; // of a row of key_panels, in whole squares of lanes
+    bool fused; // a product and its sum are one instruction
+    int width;  // columns of all gradients, in whole grad_columns; rows that are read have so many, or head_dim and head_dim_v
+    int words;  // of a row of key_panels, in whole squares of lanes
     int panels() const { return kv_tile / key_panel; }
     int column_blocks() const { return width / grad_columns; }
     // Register tiles of gradients of a part and a tile: of value, then of key, then of query.

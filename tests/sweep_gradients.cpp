@@ -106,6 +106,22 @@ TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
     }
 }
 
+// out is the value of the one key, so what is subtracted is the same sum twice. LLVM must not add it up in two orders.
+TEST_CASE("gradients: where a row sees one key, those of query and key are exactly 0") {
+    const Problem p = backward_problem(2, 32);
+    for (const char *target : {"host", "x86-64-linux-sse41"}) {
+        const CompiledKernel compiled(p, {target, "", "one_key"});
+        REQUIRE(compiled.error() == "");
+        const Inputs inputs(p, plain_shape(p, 3, 9, 1, 1));
+        CHECK(polyhead_run(&compiled.kernel(), &inputs.args()).code == POLYHEAD_OK);
+        for (polyhead_tensor polyhead_args::*output : {&polyhead_args::grad_query, &polyhead_args::grad_key}) {
+            for (const float gradient : inputs.read(output)) {
+                CHECK(gradient == 0.0f);
+            }
+        }
+    }
+}
+
 TEST_CASE("gradient sweep: tensors of expressions") {
     const int count = static_cast<int>(table_cases().size());
     for_each_of_sweep("gradients/tables", test_all() ? first_numbers(count) : rotating_numbers(0, count, 1), sweep_table);

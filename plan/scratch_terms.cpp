@@ -1,6 +1,10 @@
 // Terms of scratch memory, and which a kernel has.
 #include "scratch_terms.h"
 
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+
 #include "../contract/dtypes.h"
 #include "../contract/problem.h"
 #include "../contract/weight_layout.h"
@@ -19,6 +23,25 @@ int64_t round_up(int64_t value, int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
+bool same_blocks(const polyhead_scratch_term &a, const polyhead_scratch_term &b) {
+    return a.row_block == b.row_block && a.key_block == b.key_block && a.in_window == b.in_window && a.query_bytes == b.query_bytes;
+}
+
+// Makes one of the two smallest terms that are counted in the same blocks. Tensors of 2 GB end a call, so large ones stay apart.
+void join_two(std::vector<polyhead_scratch_term> *terms) {
+    std::stable_sort(terms->begin(), terms->end(), [](const auto &a, const auto &b) { return a.bytes < b.bytes; });
+    for (auto term = terms->begin(); term != terms->end(); ++term) {
+        const auto other = std::find_if(term + 1, terms->end(), [&](const auto &next) { return same_blocks(*term, next); });
+        if (other != terms->end()) {
+            other->bytes += term->bytes;
+            terms->erase(term);
+            return;
+        }
+    }
+    throw std::logic_error("scratch memory: " + std::to_string(terms->size()) + " kinds of blocks, a table of kernels holds " +
+                           std::to_string(POLYHEAD_MAX_SCRATCH_TERMS));
+}
+
 } // namespace
 
 ScratchTerms::ScratchTerms(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine)
@@ -28,8 +51,18 @@ ScratchTerms::ScratchTerms(const Frame &frame, const Problem &problem, const Til
 // `elements` of a batch row for each begun block of rows and of keys.
 void ScratchTerms::add(int64_t elements, int row_block, int key_block, bool in_window, int64_t bytes) {
     if (elements > 0) {
-        scratch_.terms[count_++] = {bytes * elements, row_block, key_block, in_window, 0};
+        terms_.push_back({bytes * elements, row_block, key_block, in_window, 0});
     }
+}
+
+polyhead_scratch ScratchTerms::scratch() const {
+    std::vector<polyhead_scratch_term> terms = terms_;
+    while (terms.size() > POLYHEAD_MAX_SCRATCH_TERMS) {
+        join_two(&terms);
+    }
+    polyhead_scratch scratch = scratch_;
+    std::copy(terms.begin(), terms.end(), std::begin(scratch.terms));
+    return scratch;
 }
 
 void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "../machines/machine.h"
 #include "problem.h"
@@ -50,7 +51,8 @@ public:
     // Of all linear layers of a layer of attention, and what they leave for each other.
     void add_layer_gradients();
 
-    const polyhead_scratch &scratch() const { return scratch_; }
+    // In as many terms as a table of kernels holds.
+    polyhead_scratch scratch() const;
 
 private:
     // Lines of sums for gradients of tensors of the expression: elements of a batch row, and for each of its queries and keys.
@@ -66,8 +68,8 @@ private:
     const Tiling &t_;
     const Machine &machine_;
     bool heads_as_stored_, context_as_stored_; // of a layer
-    polyhead_scratch scratch_{};
-    int count_ = 0;
+    polyhead_scratch scratch_{};               // without its terms
+    std::vector<polyhead_scratch_term> terms_;
 };
 
 } // namespace polyhead::gen

@@ -3,11 +3,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
-#include "compile/compile.h"
 #include "contract/problem_fields.h"
 #include "plan/knob_rules.h"
+#include "plan/plan.h"
 #include "plan/target.h"
 #include "plan/tuning/tiling_space.h"
 #include "plan/tuning/tuned_records.h"
@@ -456,24 +455,4 @@ TEST_CASE("a tuner tries products of warps where a layer can have them, and bloc
     CHECK(contains(refused("warp_products=1 linear_rows=8 linear_columns=8 linear_block=32"), "whole warps, 64 rows"));
     p.embed_dim = 36;
     CHECK(values(p, "linear", "warp_products", cuda) == "");
-}
-
-TEST_CASE("scratch memory does not depend on how many queries a variant may serve") {
-    const Problem p = complete(sdpa_problem(8, 64, 2));
-    std::string error;
-    std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {avx2}, "frame=head_lanes", &error);
-    REQUIRE(plans.size() == 1);
-    const std::string object = (std::filesystem::temp_directory_path() / ("scratch_" + std::to_string(getpid()) + ".o")).string();
-    std::vector<polyhead_scratch> found;
-    for (const int32_t most : {16, INT32_MAX}) {
-        plans[0].max_seq_len_q = most;
-        found.push_back(gen::compile_variant(p, plans[0], "scratch", object, {}, false, &error).scratch);
-        REQUIRE(error == "");
-    }
-    std::filesystem::remove(object);
-    CHECK(found[0].per_thread == found[1].per_thread);
-    for (size_t i = 0; i < POLYHEAD_MAX_SCRATCH_TERMS; i++) {
-        CHECK(found[0].terms[i].bytes == found[1].terms[i].bytes);
-        CHECK(found[0].terms[i].bytes >= 0);
-    }
 }
